@@ -125,6 +125,7 @@ NO_TEST_MODULE: Final[dict[str, str]] = {
     "runtime/client/lifetime.py": "a part of the client; tests/runtime/client/test_raft_client.py",
     "runtime/client/loop_thread.py": "a part of the client for threads; tests/test_blocking.py",
     "runtime/client/parts.py": "a part of the client; tests/runtime/client/test_arguments.py",
+    "runtime/slices.py": "a part of the applier; tests/runtime/test_applier.py",
     "runtime/net/receiver.py": "a protocol; the tests of the network and of the router",
     "runtime/net/transport.py": "protocols; the tests of each transport",
     "testing/*_faults.py": "kinds of trouble; tests/testing/test_faults.py begins and ends each of them",

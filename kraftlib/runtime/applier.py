@@ -17,21 +17,18 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 from kraftlib.errors import CorruptBatchError, ReplicaFailedError, StorageError
-from kraftlib.records.batch import Batch
 from kraftlib.records.serde import RecordSerde
-from kraftlib.runtime.committed import BatchReader, CommittedBatch, LoadedSnapshot, SkippingBatch
+from kraftlib.runtime.committed import BatchReader, CommittedBatch, LoadedSnapshot
 from kraftlib.runtime.feed import Feed
 from kraftlib.runtime.listener import Listener, is_ctrl_c
 from kraftlib.runtime.loading import Checks, Loading, Overlay
 from kraftlib.runtime.offset_waiters import OffsetWaiters
+from kraftlib.runtime.slices import Slices
 from kraftlib.runtime.waiters import Post, Promise, Waiters, again, call_here
 from kraftlib.storage.interface import ReplicatedLog
 from kraftlib.types import Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId
 
 logger = logging.getLogger("kraftlib.runtime.applier")
-
-SLICE_BYTES: Final = 64 * 1024
-"""Bytes of the log that a listener is given at once; at least one batch."""
 
 TURN_NS: Final = 1_000_000
 """Time for which a turn goes on giving slices."""
@@ -74,17 +71,15 @@ class Applier:
         """
         self._node_id = node_id
         self._log = log
-        self._serde = serde
         self._waiters = waiters
         self._call_soon = call_soon
         self._call_soon_threadsafe = call_soon_threadsafe
         self._on_failure = on_failure
         self._on_machine_failed = on_machine_failed
         self._on_damage = on_damage
-        self._reading: Offset = 0
         self._clock_ns = clock_ns
         self._on_applied = on_applied
-        self._skipped = frozenset(skipped)
+        self._slices = Slices(log, serde, node_id=node_id, skipped=skipped)
         self._cut = cut
         self._on_loaded = on_loaded
         self._on_healed = on_healed
@@ -108,7 +103,6 @@ class Applier:
         self._epoch_start: Offset = 0
         self._scheduled = False
         self._closed = False
-        self._slice: tuple[Offset, Offset, Sequence[CommittedBatch]] | None = None
 
     # --- what happens ------------------------------------------------------------------------------------------------
 
@@ -248,7 +242,7 @@ class Applier:
         try:
             return self._feed(feed)
         except CorruptBatchError as error:
-            damage[feed] = self._reading, error
+            damage[feed] = self._slices.start, error
             return False
 
     def _damage_found(self, offset: Offset, error: CorruptBatchError) -> None:
@@ -300,7 +294,7 @@ class Applier:
         if feed.next_offset >= min(high_watermark, self._log.end_offset):  # the log may have lost what was committed
             return False
         try:
-            batches = self._committed(feed.next_offset, high_watermark)
+            batches = self._slices.read(feed.next_offset, high_watermark, keep=len(self._feeds) > 1)
         except StorageError:
             if feed.next_offset >= self._log.start_offset:
                 raise
@@ -316,31 +310,6 @@ class Applier:
             if feed.is_machine:
                 self._on_applied(batches)
         return True
-
-    def _committed(self, start: Offset, high_watermark: Offset) -> Sequence[CommittedBatch]:
-        """Return a slice of committed batches from `start` on; the same for every listener that stands there."""
-        if self._slice is not None and self._slice[:2] == (start, high_watermark):
-            return self._slice[2]
-        self._reading = start
-        read: Sequence[Batch] = self._log.read(start, SLICE_BYTES)
-        batches = [CommittedBatch(batch, self._serde) for batch in read if batch.last_offset < high_watermark]
-        if self._skipped:
-            batches = [self._without_skipped(given, batch) for given, batch in zip(batches, read, strict=False)]
-        if len(self._feeds) > 1:
-            self._slice = (start, high_watermark, batches)
-        return batches
-
-    def _without_skipped(self, given: CommittedBatch, batch: Batch) -> CommittedBatch:
-        """Return what is given of a batch, if an operator has skipped some of its records."""
-        skipped = {
-            offset
-            for offset, epoch in self._skipped
-            if epoch == batch.epoch and batch.base_offset <= offset <= batch.last_offset
-        }
-        if not skipped or batch.is_control:
-            return given
-        logger.warning("replica %d: not applied, as an operator wants it: %s", self._node_id, sorted(skipped))
-        return SkippingBatch(batch, self._serde, skipped)
 
     def _guarded(self, feed: Feed, call: Callable[[], object]) -> bool:
         """Call into the application; return whether it succeeded. An exception stops this listener and nothing else.

@@ -19,6 +19,7 @@ from kraftlib.records.control_messages import LeaderChangeMessage
 from kraftlib.records.serde import BytesSerde
 from kraftlib.records.snapshot import SnapshotWriter
 from kraftlib.runtime import applier as applier_module
+from kraftlib.runtime import slices
 from kraftlib.runtime.applier import Applier
 from kraftlib.runtime.committed import BatchReader, CommittedRecord, LoadedSnapshot
 from kraftlib.runtime.listener import Listener, StateMachine, StateMachineListener
@@ -437,7 +438,7 @@ def test_batches_of_a_held_reader_count_as_applied_once_it_is_closed(rig: Rig) -
 
 def test_a_turn_ends_after_a_slice_of_time_and_goes_on_later(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(applier_module, "TURN_NS", 0)
-    monkeypatch.setattr(applier_module, "SLICE_BYTES", 1)
+    monkeypatch.setattr(slices, "SLICE_BYTES", 1)
     listener = Recorder()
     rig.applier.register(listener)
     for _ in range(5):
