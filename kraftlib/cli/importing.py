@@ -1,7 +1,8 @@
-"""`kraftlib import`: copies a tree of a ZooKeeper, or of its files, into a quorum, and compares it node by node.
+"""`kraftlib import`: copies what a ZooKeeper or an etcd has into a quorum, and compares it one by one.
 
-What is written are the keys of `kraftlib.compat.kazoo`. So a program that used ZooKeeper through kazoo goes on with its
-nodes, their versions and their sequence numbers after it has changed its import.
+Of a ZooKeeper, the keys of `kraftlib.compat.kazoo` are written. So a program that used it through kazoo goes on with
+its nodes, their versions and their sequence numbers after it has changed its import. The keys of an etcd become those
+of a `ReplicatedMap`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from kraftlib.cli.login import add_login_arguments, login_of
 from kraftlib.cli.usage import UsageError, servers_of
 from kraftlib.coordination.net.client import connect
 from kraftlib.errors import ConfigError, TimedOutError
+from kraftlib.recipes import kraft
 from kraftlib.recipes.session import Session
 from kraftlib.wire_client import Login
 
@@ -34,22 +36,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare where from and where to."""
     parser.description = (
         "Copy the lasting nodes of a ZooKeeper into a quorum of replicas that kraftlib.open has opened,\n"
-        "for programs that change from kazoo's client to kraftlib.compat.kazoo. Ends when a comparison, node by\n"
-        "node, has found both equal; with --every it goes on until Ctrl-C. Needs kraftlib[kazoo]."
+        "for programs that change from kazoo's client to kraftlib.compat.kazoo; or the lasting keys of a snapshot\n"
+        "of etcd into a map. Ends when a comparison, one by one, has found both equal; with --every it goes on\n"
+        "until Ctrl-C. The two of ZooKeeper need kraftlib[kazoo]."
     )
     parser.epilog = (
         "examples:\n"
         "  kraftlib import zookeeper 10.0.0.9:2181 --bootstrap 10.0.0.1:9191,10.0.0.2:9191\n"
         "  kraftlib import zookeeper 10.0.0.9:2181 --bootstrap 10.0.0.1:9191 --path /my-service --every 10\n"
-        "  kraftlib import zookeeper-files /var/lib/zookeeper,/var/log/zookeeper --bootstrap 10.0.0.1:9191"
+        "  kraftlib import zookeeper-files /var/lib/zookeeper,/var/log/zookeeper --bootstrap 10.0.0.1:9191\n"
+        "  kraftlib import etcd snapshot.db --bootstrap 10.0.0.1:9191 --map settings --path /my-service/"
     )
-    parser.add_argument("kind", choices=("zookeeper", "zookeeper-files"), help="a running ZooKeeper, or its files")
-    parser.add_argument("source", metavar="SOURCE", help="its servers, HOST:PORT,…; or its dataDir, and its dataLogDir")
-    parser.add_argument("--bootstrap", metavar="HOST:PORT,…", required=True, help="any replicas of the quorum")
-    parser.add_argument("--path", default="/", help="the node that is copied with all below it (/)")
+    kinds = ("zookeeper", "zookeeper-files", "etcd")
+    parser.add_argument("kind", choices=kinds, help="a running ZooKeeper, its files, or a snapshot file of etcd")
     parser.add_argument(
-        "--replace", action="store_true", help="change and delete nodes that the quorum has there already"
+        "source",
+        metavar="SOURCE",
+        help="servers, HOST:PORT,…; dataDir, and dataLogDir; or what `etcdctl snapshot save` wrote",
     )
+    parser.add_argument("--bootstrap", metavar="HOST:PORT,…", required=True, help="any replicas of the quorum")
+    parser.add_argument(
+        "--path", help="the node that is copied with all below it (/); of etcd, the beginning of the keys"
+    )
+    parser.add_argument(
+        "--map", default="etcd", metavar="NAME", help="the map that the keys of etcd are copied to (etcd)"
+    )
+    parser.add_argument("--replace", action="store_true", help="change and delete what the quorum has there already")
     parser.add_argument(
         "--every", type=float, metavar="SECONDS", help="compare, and copy what differs, again and again"
     )
@@ -62,6 +74,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Import; 1 if the source is never found equal to what was copied."""
+    servers_of(options)  # what is wrong with them is told before anybody is asked
+    if options.kind == "etcd":
+        if options.every is not None or options.auth_file is not None:
+            raise UsageError("--every and --auth-file are for a running ZooKeeper")
+        return asyncio.run(_import_etcd(options))
+    options.path = "/" if options.path is None else options.path
     try:
         import kraftlib.compat.kazoo  # noqa: F401
     except ModuleNotFoundError as error:
@@ -72,7 +90,6 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"--path {options.path!r}: a path begins with / and has no empty part")
     if options.every is not None and not 0 < options.every < float("inf"):
         raise UsageError(f"--every {options.every}: name a number of seconds above 0")
-    servers_of(options)  # what is wrong with them is told before anybody is asked
     if options.kind == "zookeeper":
         client = _client(options)
         try:
@@ -83,6 +100,32 @@ def run(options: argparse.Namespace) -> int:
     if options.every is not None or options.auth_file is not None:
         raise UsageError("--every and --auth-file are for a running ZooKeeper")
     return asyncio.run(_main(options, partial(_read_files, options.source.split(","), options.path)))
+
+
+async def _import_etcd(options: argparse.Namespace) -> int:
+    from kraftlib.compat.etcd.importing import Importer
+    from kraftlib.compat.etcd.snapshot import read_snapshot
+
+    prefix = options.path or ""
+    source = await asyncio.to_thread(read_snapshot, Path(options.source), prefix)
+    login = login_of(options) or Login()
+    options_of_map = {"owner": "import", "ttl_ms": SESSION_MS, "timeout_ms": options.timeout_ms}
+    async with kraft.connect(servers_of(options), tls=login.tls, sasl=login.sasl, **options_of_map) as quorum:
+        importer = Importer(quorum.map(options.map), prefix, replace=options.replace)
+        for _ in range(STEPS_MAX):
+            found = await importer.step(source)
+            if not found:
+                print(f"equal: {len(source.entries)} keys with {source.size} bytes, as of revision {source.revision}")
+                if source.leased:
+                    print(f"{source.leased} keys with a lease are left out: their leases stay with etcd")
+                return 0
+            print(
+                f"copied: {len(found.missing)} keys that were missing, {len(found.changed)} changed;"
+                f" {len(found.surplus)} deleted",
+                flush=True,
+            )
+    print(f"not equal after {STEPS_MAX} steps: somebody else writes there; stop those who do")
+    return 1
 
 
 def _read_server(client: Any, path: str) -> Source:

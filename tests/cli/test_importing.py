@@ -46,3 +46,13 @@ def test_a_directory_without_files_of_zookeeper_is_named_before_the_quorum_is_as
     result = kraftlib("import", "zookeeper-files", tmp_path, *TO)
     assert result.status == 1
     assert result.err == f"kraftlib: {tmp_path}: there is no snapshot of ZooKeeper; name the dataDir of a server\n"
+
+
+def test_a_snapshot_of_etcd_is_read_before_the_quorum_is_asked(kraftlib: Command, tmp_path: Path) -> None:
+    (tmp_path / "snapshot.db").write_bytes(b"no database" * 1_000)
+    result = kraftlib("import", "etcd", tmp_path / "snapshot.db", *TO)
+    assert result.status == 1
+    assert "snapshot.db: this is no database of bbolt" in result.err
+    result = kraftlib("import", "etcd", tmp_path / "snapshot.db", *TO, "--every=1")
+    assert result.status == 2
+    assert "--every and --auth-file are for a running ZooKeeper" in result.err

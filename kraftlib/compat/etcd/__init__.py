@@ -1,0 +1,1 @@
+"""The keys of an etcd, read from a snapshot file and copied into a `ReplicatedMap`."""
