@@ -38,7 +38,7 @@ PASSED_ON = {
     "bench": (
         CORE,
         ("python", "-m", "tools.bench"),
-        "measure commits per second; --against kafka (or etcd,zookeeper): beside theirs",
+        "measure commits per second; --against kafka,etcd-raft,hashicorp,dragonboat (or etcd,zookeeper): beside theirs",
     ),
     "bench-spark": (FULL, ("python", "-m", "tests.spark.bench"), "measure the data pipeline; --check: with its goals"),
     "elsewhere": (
@@ -79,6 +79,9 @@ PASSED_ON = {
 
 KAFKA = "4.3.1,3.9.2"
 """Releases that `interop` tries."""
+
+LIBRARIES = {"kafka", "etcd-raft", "hashicorp", "dragonboat"}
+"""Peers of `bench --against` that are libraries; the others are services."""
 
 PARALLEL = ("-n", "2", "--dist", "worksteal")
 """How tests are shared out. Not loadgroup or loadscope: xdist 3.8 then waits for ever after the loss of a worker."""
@@ -314,14 +317,17 @@ def clean(options: argparse.Namespace) -> int:
 
 
 def side_by_side(arguments: Sequence[str]) -> int:
-    """Measure others and ours in turn: `bench --against kafka`, or some of etcd and zookeeper."""
+    """Measure others and ours in turn: libraries of Raft, or services with their clients (`bench --against NAMES`)."""
     ensure_environment(FULL)
-    if arguments[arguments.index("--against") + 1 :][:1] not in ([], ["kafka"]):
+    named = arguments.index("--against") + 1
+    peers = set(arguments[named].split(",")) if named < len(arguments) else set()
+    if not peers & LIBRARIES:
         return call(tool("python", "-m", "tests.interop.coordination_bench", *arguments))
-    named = arguments.index("--kafka") + 1 if "--kafka" in arguments else len(arguments)
-    release = arguments[named] if named < len(arguments) else KAFKA.partition(",")[0]
-    if call(tool("python", "-m", "tests.interop.jars", release)):
-        return 1
+    if "kafka" in peers:
+        named = arguments.index("--kafka") + 1 if "--kafka" in arguments else len(arguments)
+        release = arguments[named] if named < len(arguments) else KAFKA.partition(",")[0]
+        if call(tool("python", "-m", "tests.interop.jars", release)):
+            return 1
     return call(tool("python", "-m", "tests.interop.side_by_side", *arguments))
 
 

@@ -125,6 +125,25 @@ def test_the_bench_against_kafka_fetches_kafka_first(
     ]
 
 
+@pytest.mark.parametrize(
+    ("peers", "module"),
+    [
+        ("etcd-raft,dragonboat", "tests.interop.side_by_side"),
+        ("etcd,zookeeper", "tests.interop.coordination_bench"),
+        ("", "tests.interop.coordination_bench"),
+    ],
+)
+def test_libraries_and_services_have_benches_of_their_own(
+    dev: ModuleType, monkeypatch: pytest.MonkeyPatch, peers: str, module: str
+) -> None:
+    called: list[list[str]] = []
+    monkeypatch.setattr(dev, "call", lambda command: called.append(command[1:]) or 0)
+    monkeypatch.setattr(dev, "ensure_environment", lambda kind: None)
+
+    assert dev.main(["bench", "--against", peers]) == 0
+    assert called == [["-m", module, "--against", peers]]
+
+
 def test_the_last_line_of_pytest_is_found_however_it_is_cut(dev: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     program = "import sys; sys.stdout.write('one\\n== 2 pa'); sys.stdout.flush(); print('ssed ==\\n'); sys.exit(1)"
     monkeypatch.setattr(dev, "tool", lambda *command: [sys.executable, "-c", program])

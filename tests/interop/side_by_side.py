@@ -1,12 +1,12 @@
-"""`python3 dev.py bench --against kafka`: Kafka's raft client and ours, alternately in one run on one machine.
+"""`python3 dev.py bench --against kafka,etcd-raft`: libraries of Raft and ours, in turn in one run on one machine.
 
-Both get three voters as three processes on loopback, a static quorum, fresh directories, every commit synced on a
-majority of disks, values of 100 bytes, and a closed loop of N callers inside the leader's own process: each appends its
-next record when the last one is committed. Kafka's runs twice, with `controller.quorum.append.linger.ms` 0 and with its
-default of 25, embedded in a small Java program without a controller on top (`peer/Peer.java`, order `bench`); it is
-warmed up before anything counts. The points are measured in turn, several times over; medians are shown.
+All have three voters as three processes on loopback, a static quorum, fresh directories, every commit synced on a
+majority of disks, values of 100 bytes, and a closed loop of N callers inside the leader's own process: each appends
+its next record when the last one is committed. `tests.interop.raft_contenders` says who takes part. All are warmed up
+before anything counts. The points are measured in turn, several times over; medians are shown.
 
-Failover is the time from `kill -9` of the leader until another voter says that it leads.
+CPU time is that of the whole process: of the leader's, and the mean of the two others'. Failover is the time from
+`kill -9` of the leader until another voter says that it leads.
 """
 
 from __future__ import annotations
@@ -17,145 +17,69 @@ import json
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from kraftlib.cli.cluster import POLL_S, Cluster
+from kraftlib.cli.cluster import Cluster
+from tests.interop.jars import FetchError, MissingToolsError, say
 from tests.interop.kafka import Release
-from tests.interop.lab import Lab, Quorum
-from tests.interop.processes import wait_for
+from tests.interop.lab import Lab
+from tests.interop.raft_contenders import KAFKA, LIBRARIES, OURS, Contender, Kafkas, Library, Ours, measured, program
 from tools.bench.machine import Machine, measure, median_of
 
-SIZE: Final = 100
 CALLERS: Final = (1, 16, 256)
 LINGERS: Final = (0, 25)
 WARM_UP_MS: Final = 3_000
-HEAP_MB: Final = 512
-OURS: Final = "kraftlib"
+SETTINGS: Final = {"engine": "inline", "event_loop": "auto", "election_timeout_ms": 1_000}
 
 Trials = dict[str, dict[int, list[Mapping[str, Any]]]]
 
 
-class Contender(Protocol):
-    """A quorum of three."""
+async def contenders(options: argparse.Namespace, home: Path, stack: AsyncExitStack) -> list[Contender]:
+    """Start ours and those that were named; they end with `stack`."""
 
-    name: str
+    def place(name: str) -> Path:
+        (home / name).mkdir()
+        return home / name
 
-    async def measure(self, callers: int, milliseconds: int) -> Mapping[str, Any]:
-        """Put a closed loop on the leader; return `commits_per_s`, `p50_us`, `p99_us`."""
-        ...
-
-    async def fail_over(self) -> float:
-        """Kill the leader; return how many ms it took until another one led; start the killed one again."""
-        ...
-
-
-class Ours:
-    """Three replicas of kraftlib, with Kafka's own election timeout."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.name = OURS
-        self._cluster = cluster
-
-    async def measure(self, callers: int, milliseconds: int) -> Mapping[str, Any]:
-        leader, _ = await self._cluster.leader()
-        load = {"callers": callers, "seconds": milliseconds / 1_000, "size": SIZE, "profile": False}
-        result: Mapping[str, Any] = await leader.ask("load", load, timeout_ms=milliseconds + 30_000)
-        return result
-
-    async def fail_over(self) -> float:
-        leader, epoch = await self._cluster.leader()
-        began = time.monotonic()
-        await self._cluster.kill(leader.number)
-        await self._cluster.leader(after_epoch=epoch)
-        took_ms = (time.monotonic() - began) * 1_000
-        await self._cluster.start(leader.number)
-        return took_ms
-
-
-class Kafkas:
-    """Three raft clients of Kafka."""
-
-    def __init__(self, quorum: Quorum, linger_ms: int) -> None:
-        self.name = f"Kafka {quorum.lab.release.version}, linger {linger_ms} ms"
-        self._quorum = quorum
-
-    async def measure(self, callers: int, milliseconds: int) -> Mapping[str, Any]:
-        return await asyncio.to_thread(self._measure, callers, milliseconds)
-
-    async def fail_over(self) -> float:
-        return await asyncio.to_thread(self._fail_over)
-
-    def _measure(self, callers: int, milliseconds: int) -> Mapping[str, Any]:
-        leader = self._quorum.nodes[self._quorum.leader()["leader_id"]]
-        result: Mapping[str, Any] = leader.ask(  # type: ignore[union-attr]
-            "bench", f"{callers} {milliseconds} {SIZE}", timeout_s=milliseconds / 1_000 + 40
-        )
-        if "error" in result:
-            raise RuntimeError(f"{self.name}: {result['error']}")
-        return result
-
-    def _fail_over(self) -> float:
-        before = self._quorum.leader()
-        leader_id, epoch = before["leader_id"], before["epoch"]
-        began = time.monotonic()
-        self._quorum.nodes[leader_id].kill()
-
-        def somebody_leads() -> bool:
-            statuses = [replica.replica_status() for replica in self._quorum.replicas]
-            return any(status["role"] == "leader" and status["epoch"] > epoch for status in statuses)
-
-        wait_for("the next leader", somebody_leads, every_s=POLL_S)
-        took_ms = (time.monotonic() - began) * 1_000
-        self._quorum.start(leader_id)
-        return took_ms
-
-
-def start_kafkas(lab: Lab, linger_ms: int) -> Kafkas:
-    """Start a quorum of Kafka's raft clients, with a compiler that may take its time."""
-    quorum = lab.static(peers=[1, 2, 3], properties={"controller.quorum.append.linger.ms": linger_ms})
-    for node in quorum.nodes.values():
-        node.command = [word for word in node.command if not word.startswith(("-XX:Tiered", "-XX:+UseSerial", "-Xmx"))]
-        node.command.insert(1, f"-Xmx{HEAP_MB}m")
-    quorum.start()
-    return Kafkas(quorum, linger_ms)
+    cluster = await stack.enter_async_context(Cluster(place(OURS), settings=SETTINGS, program="tools.bench.voter"))
+    started: list[Contender] = [Ours(cluster)]
+    for name in options.against:
+        if name == KAFKA:
+            for linger_ms in LINGERS:
+                lab = Lab(Release(options.kafka, home), place(f"linger-{linger_ms}"))
+                stack.callback(lab.close, tell=False)
+                started.append(await asyncio.to_thread(Kafkas, lab, linger_ms))
+        else:
+            library = Library(name, place(name))
+            stack.callback(library.close)
+            started.append(library)
+    return started
 
 
 async def run(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     """Return everything that was measured."""
-    release = Release(options.kafka, home)
     trials: Trials = {}
     failovers: dict[str, list[float]] = {}
     machines: list[Machine] = []
     async with AsyncExitStack() as stack:
-        contenders: list[Contender] = []
-        (home / "ours").mkdir()
-        settings = {"engine": "inline", "event_loop": "auto", "election_timeout_ms": 1_000}
-        cluster = Cluster(home / "ours", settings=settings, program="tools.bench.voter")
-        contenders.append(Ours(await stack.enter_async_context(cluster)))
-        for linger_ms in LINGERS:
-            place = home / f"linger-{linger_ms}"
-            place.mkdir()
-            lab = Lab(release, place)
-            stack.callback(lab.close, tell=False)
-            contenders.append(await asyncio.to_thread(start_kafkas, lab, linger_ms))
-        for contender in contenders:
+        everybody = await contenders(options, home, stack)
+        for contender in everybody:
             say(f"warming up {contender.name}")
-            await contender.measure(64, WARM_UP_MS)
+            await contender.load(64, WARM_UP_MS)
         for trial in range(options.trials):
             machines.append(await asyncio.to_thread(measure, home))
             for callers in options.callers:
                 say(f"trial {trial + 1} of {options.trials}: {callers} callers")
-                for contender in contenders:
-                    found = await contender.measure(callers, round(options.seconds * 1_000))
+                for contender in everybody:
+                    found = await measured(contender, callers, round(options.seconds * 1_000))
                     trials.setdefault(contender.name, {}).setdefault(callers, []).append(found)
         for number in range(options.failovers):
             say(f"failover {number + 1} of {options.failovers}")
-            for contender in contenders:
-                if contender.name == OURS or contender.name.endswith(" 0 ms"):
+            for contender in everybody:
+                if contender.is_killed:
                     failovers.setdefault(contender.name, []).append(await contender.fail_over())
     return {
         "machine": median_of(machines) if machines else None,
@@ -165,9 +89,9 @@ async def run(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def points(trials: Trials) -> list[dict[str, Any]]:
-    """Return the medians, and ours as a multiple of each of Kafka's."""
-    rates = {
-        (name, callers): statistics.median(trial["commits_per_s"] for trial in found)
+    """Return the medians, and our rate as a multiple of each, by callers."""
+    medians = {
+        (callers, name): {each: statistics.median(trial[each] for trial in found) for each in found[0]}
         for name, by_callers in trials.items()
         for callers, found in by_callers.items()
     }
@@ -175,13 +99,11 @@ def points(trials: Trials) -> list[dict[str, Any]]:
         {
             "who": name,
             "callers": callers,
-            "commits_per_s": round(rate, 1),
-            "p50_us": round(statistics.median(trial["p50_us"] for trial in trials[name][callers]), 1),
-            "p99_us": round(statistics.median(trial["p99_us"] for trial in trials[name][callers]), 1),
-            "ours_is": round(rates[OURS, callers] / rate, 2),
+            **{each: round(value, 1) for each, value in median.items()},
+            "ours_is": round(medians[callers, OURS]["commits_per_s"] / median["commits_per_s"], 2),
         }
-        for (name, callers), rate in sorted(
-            rates.items(), key=lambda item: (item[0][1], item[0][0] != OURS, item[0][0])
+        for (callers, name), median in sorted(
+            medians.items(), key=lambda item: (item[0][0], item[0][1] != OURS, item[0])
         )
     ]
 
@@ -193,11 +115,14 @@ def show(found: Mapping[str, Any]) -> None:
         told = f"fdatasync {machine.fdatasync_us:.0f} µs, loopback round trip {machine.round_trip_us:.0f} µs (medians)"
         print(f"this machine: {told}\n")
     if found["points"]:
-        print(f"{'who':<26}{'callers':>8}{'commits/s':>12}{'p50 µs':>10}{'p99 µs':>10}{'kraftlib is':>14}")
+        print(f"{'':<46}{'':>20}{'CPU µs a commit':>22}")
+        head = f"{'who':<26}{'callers':>8}{'commits/s':>12}{'p50 µs':>10}{'p99 µs':>10}"
+        print(f"{head}{'leader':>11}{'follower':>11}{'kraftlib is':>14}")
     for point in found["points"]:
         print(
             f"{point['who']:<26}{point['callers']:>8}{point['commits_per_s']:>12,.0f}{point['p50_us']:>10,.0f}"
-            f"{point['p99_us']:>10,.0f}{point['ours_is']:>13.2f}x"
+            f"{point['p99_us']:>10,.0f}{point['leader_cpu_us']:>11,.1f}{point['follower_cpu_us']:>11,.1f}"
+            f"{point['ours_is']:>13.2f}x"
         )
     for name, times in found["failovers"].items():
         print(
@@ -206,15 +131,11 @@ def show(found: Mapping[str, Any]) -> None:
         )
 
 
-def say(text: str) -> None:
-    """Tell the person at the terminal what goes on."""
-    print(f"side by side: {text}", file=sys.stderr, flush=True)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(prog="dev.py bench --against kafka", description=__doc__.partition("\n")[0])
-    parser.add_argument("--against", choices=("kafka",), default="kafka", help="whom")
+    parser = argparse.ArgumentParser(prog="dev.py bench", description=__doc__.partition("\n")[0])
+    names = ",".join((KAFKA, *LIBRARIES))
+    parser.add_argument("--against", type=_peers, default=[KAFKA], metavar="A,B", help=f"some of {names}")
     parser.add_argument("--kafka", default="4.3.1", metavar="RELEASE", help="which release (4.3.1)")
     parser.add_argument("--callers", type=_numbers, default=list(CALLERS), metavar="N,N", help="1,16,256")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each trial (3)")
@@ -223,8 +144,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--directory", type=Path, default=Path(), help="on whose disk to measure (here)")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="json: one object")
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="kraftlib-bench-", dir=options.directory) as directory:
-        found = asyncio.run(run(options, Path(directory).resolve()))
+    try:
+        if set(options.against) & set(LIBRARIES):
+            program()
+        with tempfile.TemporaryDirectory(prefix="kraftlib-bench-", dir=options.directory) as directory:
+            found = asyncio.run(run(options, Path(directory).resolve()))
+    except (MissingToolsError, FetchError, RuntimeError) as error:
+        say(f"error: {error}")
+        return 1
     if options.output == "json":
         machine = found["machine"]
         print(json.dumps({**found, "machine": machine and [machine.fdatasync_us, machine.round_trip_us]}))
@@ -233,8 +160,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _peers(text: str) -> list[str]:
+    known = (KAFKA, *LIBRARIES)
+    names = text.split(",")
+    for name in names:
+        if name not in known:
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}")
+    return names
+
+
 def _numbers(text: str) -> list[int]:
-    return [int(part) for part in text.split(",") if part.strip()]
+    numbers = [int(part) for part in text.split(",") if part.strip()]
+    if not numbers or min(numbers) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: at least one caller")
+    return numbers
 
 
 if __name__ == "__main__":

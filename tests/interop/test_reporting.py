@@ -6,12 +6,14 @@ import socket
 import threading
 from typing import Any
 
+import pytest
+
 from kraftlib.types import Endpoint
 from tests.interop.frames import Seen, habits, strange_habits
 from tests.interop.page import tables
 from tests.interop.processes import free_ports, wait_for
 from tests.interop.results import merged
-from tests.interop.side_by_side import points
+from tests.interop.side_by_side import main, points
 from tests.interop.wire import Wire, frames
 
 
@@ -63,12 +65,19 @@ def test_a_constant_of_kafkas_that_is_none_of_ours_is_a_strange_habit() -> None:
 
 def test_rates_are_medians_and_ours_is_a_multiple_of_theirs() -> None:
     def trials(*rates: float) -> dict[int, list[dict[str, Any]]]:
-        return {16: [{"commits_per_s": rate, "p50_us": 1.0, "p99_us": 2.0} for rate in rates]}
+        return {16: [{"commits_per_s": rate, "p50_us": 1.0, "leader_cpu_us": 9.0} for rate in rates]}
 
     first, second = points({"Kafka": trials(100, 50, 900), "kraftlib": trials(200, 300, 250)})
 
     assert (first["who"], first["commits_per_s"], first["ours_is"]) == ("kraftlib", 250, 1)
     assert (second["who"], second["commits_per_s"], second["ours_is"]) == ("Kafka", 100, 2.5)
+
+
+@pytest.mark.parametrize("arguments", ["--against kafka,paxos", "--callers 1,0"])
+def test_a_bench_that_cannot_be_is_refused(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments.split())
+    assert arguments.split()[1].rpartition(",")[2] in capsys.readouterr().err
 
 
 def test_frames_pass_through_the_wire_and_are_kept_until_somebody_is_cut_off() -> None:
