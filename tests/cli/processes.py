@@ -20,7 +20,7 @@ from kraftlib.runtime.net.sockets import connected
 from kraftlib.storage.directory import format_directory
 from kraftlib.types import Endpoint, parse_endpoint
 
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 COMMAND = (sys.executable, "-m", "kraftlib.cli")
 
 
