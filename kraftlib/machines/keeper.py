@@ -10,6 +10,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from kraftlib.consensus.describe import OBSERVER_SESSION_MS
 from kraftlib.errors import ClosedError, ConfigError, KraftError
 from kraftlib.machines.messages import Announce, Raise, encode
 from kraftlib.runtime.client.proposing import engine_future
@@ -27,6 +28,9 @@ logger: Final = logging.getLogger("kraftlib.machines")
 TICK_S: Final = 0.1
 TIMEOUT_MS: Final = 1_000
 
+FIND_LEADER: Final = 2
+"""Fetch timeouts after which an observer has found a new leader."""
+
 
 class LevelKeeper:
     """The companion of `Machines` on the loop of the engine."""
@@ -36,6 +40,8 @@ class LevelKeeper:
         self._keeping: asyncio.Task[None] | None = None
         self._caught_up: Epoch = -1
         """The epoch in which this replica leads and has applied all records from before it."""
+        self._led_since_s = 0.0
+        """The time of the loop when that was found."""
         self._told: dict[str, tuple[int, Sequence[ReplicaId]]] = {}
         """The replicas that hold up a level, as the log was told, by machine."""
 
@@ -78,27 +84,32 @@ class LevelKeeper:
     async def _raise_wanted(self, node: Node) -> None:
         """As leader, raise what is wanted and supported by all."""
         epoch = node.appends.epoch
-        if epoch < 0 or not self._machines.levels.wanted:
+        if epoch < 0:
             return
         if epoch != self._caught_up:
             await self._barrier(node)
-            self._caught_up = epoch
+            self._caught_up, self._led_since_s = epoch, asyncio.get_running_loop().time()
         for machine, level in self._machines.levels.wanted.items():
-            status = node.core.status()
-            observers = {row.key.id for row in status.observer_progress}
-            replicas = sorted({voter.key.id for voter in status.voters} | observers)
+            status = node.status()
+            observers = {row.id for row in status.observers if (row.last_fetch_ms_ago or 0) <= OBSERVER_SESSION_MS}
+            replicas = sorted({row.id for row in status.voters} | observers)
             lacking = self._machines.levels.lacking(machine, level, replicas)
-            if not lacking:
+            if not lacking and self._knows_observers(node):
                 record = Raise(machine=machine, level=level, epoch=epoch, replicas=tuple(replicas))
                 # Appended in this very turn: nothing has changed the voters since.
                 await engine_future(node, partial(node.appends.append, [encode(record)], epoch, COMMITTED))
-            elif self._told.get(machine) != (level, lacking):
+            elif lacking and self._told.get(machine) != (level, lacking):
                 self._told[machine] = level, lacking
                 logger.warning(
                     "machine %r stays at level %d: replicas %s have not announced level %d; upgrade them, or remove "
                     "them from the quorum",
                     *(machine, self._machines.levels.of(machine), lacking, level),
                 )
+
+    def _knows_observers(self, node: Node) -> bool:
+        """Whether this replica has led for so long that each observer has had the time to find it."""
+        led_s = asyncio.get_running_loop().time() - self._led_since_s
+        return led_s * 1_000 >= FIND_LEADER * node.core.state.config.fetch_timeout_ms
 
     async def _barrier(self, node: Node) -> None:
         await engine_future(node, lambda promise: node.read_barrier(promise, TIMEOUT_MS))

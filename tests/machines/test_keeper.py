@@ -107,6 +107,12 @@ async def test_a_new_command_waits_until_every_voter_and_observer_is_upgraded(ca
             # The observer is still the old one. It holds up the level, and the log of the leader names it.
             await together.want(1, "orders", 2)
             await until(lambda: "replicas [9] have not announced level 2" in caplog.text)
+            # So it does where another voter leads, which hears of the observer only when that has found it.
+            leader = await together.replicas.leader()
+            leader.resign(leader.leader_and_epoch().epoch)
+            await together.replicas.leader(not_id=leader.node_id)
+            await until(lambda: caplog.text.count("replicas [9] have not announced level 2") > 1)
+            assert together.levels() == {1}
             with pytest.raises(UnsupportedError, match="the level is 1"):
                 await together.order(1, TEA, version=2)
             by_hand = encode(Command(machine="orders", version=2, value=b'{"item":"tea","pieces":10}'))
@@ -127,6 +133,18 @@ async def test_a_new_command_waits_until_every_voter_and_observer_is_upgraded(ca
             assert await together.replicas.clients[3].propose(together.of[3].command("stock", b"cup")) == 1
             await together.are_equal()
     assert not any("QUARANTINED" in record.message for record in caplog.records)
+
+
+async def test_an_observer_that_has_left_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kraftlib.machines.keeper.OBSERVER_SESSION_MS", 50)  # five minutes
+    async with shops() as together:
+        for node_id in (1, 2, 3):
+            await together.install(node_id, Orders)
+        async with observer(together, OldOrders):
+            await until(lambda: together.have_announced(1, 2, 3, OBSERVER))
+        del together.of[OBSERVER]
+        await together.want(1, "orders", 2)
+        await until(lambda: together.levels() == {2})
 
 
 @pytest.mark.parametrize("in_a_snapshot", [False, True])

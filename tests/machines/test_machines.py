@@ -20,6 +20,7 @@ from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
 from kraftlib.testing import Subject, simulate
 from kraftlib.testing.machine_contract import MACHINE_CHECKS
 from tests.machines.shop import OldOrders, Orders, Stock, new_shop, shop
+from tests.runtime.quorum import TIMING
 
 ORDER = b'{"item":"tea","pieces":3}'
 
@@ -207,7 +208,9 @@ def test_a_command_of_no_machine_or_version_is_refused() -> None:
 
 
 def test_machines_answer_threads() -> None:
-    config = RaftConfig.from_mapping({"node_id": 1, "voters": "1@127.0.0.1:19897", "listen": "127.0.0.1:0"})
+    config = RaftConfig.from_mapping(
+        {"node_id": 1, "voters": "1@127.0.0.1:19897", "listen": "127.0.0.1:0", **TIMING},
+    )
     machines = shop()
     stores: Any = {"log": MemoryReplicatedLog(), "elections": MemoryQuorumStateStore()}
     with blocking.RaftClient(config, state_machine=machines, **stores) as client:
