@@ -23,9 +23,8 @@ from kraftlib.errors import ConfigError
 
 LIMITS = """\
 what it does not do yet:
-  configurations of client metrics and groups, changes of feature levels,
-  migration from ZooKeeper. It does not serve a log in which a feature is in force that it does not know: it says
-  which, and ends."""
+  changes of feature levels, migration from ZooKeeper. It does not serve a log in which a feature is in force that it
+  does not know: it says which, and ends."""
 
 
 NUMBERS: Final = [field for field in attrs.fields(ControllerConfig) if type(field.default) is int]

@@ -1,4 +1,7 @@
-"""IncrementalAlterConfigs and AlterConfigs: values of topics and brokers, of one resource all or not at all."""
+"""IncrementalAlterConfigs and AlterConfigs: of one resource all values or none.
+
+Resources are topics, brokers, groups and client metrics.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kraftlib.codec.declarations import Message
+from kraftlib.controller.access_rules import CLUSTER_NAME, ResourceType
 from kraftlib.controller.access_rules import Operation as Access
-from kraftlib.controller.access_rules import ResourceType
 from kraftlib.controller.config_values import ConfigType, parts_of
 from kraftlib.controller.configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kraftlib.controller.context import Context
 from kraftlib.controller.create_topics import check_topic_name, clearing
+from kraftlib.controller.other_configs import WORDS, check_other_config, check_other_name
 from kraftlib.controller.results import RECORDS_MAX, Decision, RefusedError
 from kraftlib.controller.topic_configs import MIN_IN_SYNC, SETTINGS, VALUE_MAX, check_topic_config
 from kraftlib.metadata.config_records import ConfigRecord
@@ -39,6 +43,7 @@ BROKER_LISTS: Final[Mapping[str, str]] = {
 """Settings of brokers to which APPEND and SUBTRACT apply, and their defaults."""
 
 TOPIC_LISTS: Final = {key: setting.default for key, setting in SETTINGS.items() if setting.kind is ConfigType.LIST}
+LISTS: Final[Mapping[int, Mapping[str, str]]] = {TOPIC: TOPIC_LISTS, BROKER: BROKER_LISTS}
 
 KNOWN_TYPES: Final = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
 
@@ -84,10 +89,7 @@ def _alter_all(
             if kind == BROKER_LOGGER and isinstance(request, IncrementalAlterConfigsRequest):
                 context.require(Access.CLUSTER_ACTION, ResourceType.CLUSTER)
             _check_type(kind)
-            if kind == TOPIC:
-                context.require(Access.ALTER_CONFIGS, ResourceType.TOPIC, name)
-            else:
-                context.require(Access.ALTER_CONFIGS, ResourceType.CLUSTER)
+            context.require(Access.ALTER_CONFIGS, *_judged_as(kind, name))
             made = _alter(context, kind, name, new_values(resource, context.state.configs.of(kind, name)))
             if len(records) + len(made) > RECORDS_MAX:
                 raise RefusedError(ErrorCode.POLICY_VIOLATION, "Excessively large number of changes per request.")
@@ -99,8 +101,14 @@ def _alter_all(
     return rows, [] if request.validate_only else records
 
 
+def _judged_as(kind: int, name: str) -> tuple[ResourceType, str]:
+    """Return the resource that rules of access must be about."""
+    own = {TOPIC: ResourceType.TOPIC, GROUP: ResourceType.GROUP}.get(kind)
+    return (ResourceType.CLUSTER, CLUSTER_NAME) if own is None else (own, name)
+
+
 def _check_type(kind: int) -> None:
-    if kind not in (TOPIC, BROKER):
+    if kind not in (TOPIC, BROKER, GROUP, CLIENT_METRICS):
         code = ErrorCode.INVALID_REQUEST if kind in KNOWN_TYPES else ErrorCode.UNSUPPORTED_VERSION
         raise RefusedError(code, f"Unexpected resource type {kind}.")
 
@@ -152,6 +160,8 @@ def _check_name(kind: int, name: str) -> None:
         if not name:
             raise RefusedError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
         check_topic_name(name)
+    elif kind in WORDS:
+        check_other_name(kind, name)
     elif name and _broker_id(name) < 0:
         raise RefusedError(ErrorCode.INVALID_REQUEST, f"{name[:20]!r} is not the id of a broker.")
 
@@ -160,6 +170,8 @@ def _check_existence(context: Context, kind: int, name: str) -> None:
     if kind == TOPIC:
         if context.state.topics.named(name) is None:
             raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+        return
+    if kind in WORDS:
         return
     cluster, number = context.state.cluster, _broker_id(name)
     if name and number not in cluster.brokers and number not in cluster.controllers:
@@ -180,7 +192,7 @@ def _value(kind: int, change: Change, old: str | None) -> str | None:
         return None
     if operation is Operation.SET:
         return change.value
-    lists = TOPIC_LISTS if kind == TOPIC else BROKER_LISTS
+    lists = LISTS.get(kind, {})
     if change.name not in lists:
         raise RefusedError(
             ErrorCode.INVALID_CONFIG, f"Can't {operation.name} to key {change.name} because its type is not LIST."
@@ -197,6 +209,8 @@ def _value(kind: int, change: Change, old: str | None) -> str | None:
 def _check_value(kind: int, key: str, value: str) -> None:
     if kind == TOPIC:
         check_topic_config(key, value)
+    elif kind in WORDS:
+        check_other_config(kind, key, value)
     elif not key or len(key) > NAME_MAX or len(value) > VALUE_MAX:
         raise RefusedError(
             ErrorCode.INVALID_CONFIG, f"A setting of {len(key)} characters with {len(value)} is too long."

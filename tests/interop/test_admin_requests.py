@@ -80,11 +80,14 @@ def asked(lab: Lab, place: Endpoint) -> Asked | None:
         there = Asked(place, lab.cluster_id)
     except OSError:
         return None
-    there.written()
-    if there.state.features.metadata_version and list(there.state.cluster.controllers.items()):
-        return there
-    there.close()
-    return None
+    is_active = False
+    try:
+        there.written()
+        is_active = bool(there.state.features.metadata_version and list(there.state.cluster.controllers.items()))
+    finally:
+        if not is_active:
+            there.close()
+    return there if is_active else None
 
 
 def done(there: Asked, request: Any, version: int | None = None) -> tuple[Any, Any]:
