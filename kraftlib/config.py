@@ -138,6 +138,12 @@ class RaftConfig:
         The longest time for which a leader holds a Fetch that it has no news for.
     fetch_max_bytes (bytes, default 1 MiB)
         The bytes that a follower asks for in one Fetch; the answer holds at least one batch.
+    observers_at_once (observers, default 8)
+        Up to so many observers are told of a record at once. If there are more, a leader tells them in rounds, after
+        `observer_round_ms` at the latest, and voters never wait for them (beyond Kafka).
+    observer_round_ms (milliseconds, default 100)
+        The time in which each of many observers has its turn to be told what is new. Less makes them more current and
+        costs the leader more (beyond Kafka).
     snapshot_max_bytes (bytes, default 1 MiB)
         The bytes of a snapshot that a follower asks for in one FetchSnapshot.
     snapshot_rate_bytes (bytes per second, default 0)
@@ -275,6 +281,8 @@ class RaftConfig:
     fetch_timeout_ms: int = attrs.field(default=2_000, validator=at_least(2))
     fetch_max_wait_ms: int = attrs.field(default=500, validator=at_least(1))
     fetch_max_bytes: int = attrs.field(default=MEBIBYTE, validator=at_least(1))
+    observers_at_once: int = attrs.field(default=8, validator=at_least(0))
+    observer_round_ms: int = attrs.field(default=100, validator=at_least(1))
     snapshot_max_bytes: int = attrs.field(default=MEBIBYTE, validator=at_least(1))
     snapshot_rate_bytes: int = attrs.field(default=0, validator=at_least(0))
     request_timeout_ms: int = attrs.field(default=2_000, validator=at_least(1))

@@ -96,6 +96,16 @@ class SendRecords:
 
 
 @attrs.frozen
+class AnswerObservers:
+    """Answer the Fetches of many observers alike, as SendRecords does; without records if `start_offset` is None."""
+
+    request_ids: tuple[int, ...]
+    response: FetchResponse
+    start_offset: Offset | None
+    max_bytes: int
+
+
+@attrs.frozen
 class SendSnapshotChunk:
     """Answer a FetchSnapshot: `response` with size and bytes of the stored snapshot put into its one partition.
 
@@ -269,6 +279,7 @@ Action = (
     | SendRequest[Any]
     | SendResponse
     | SendRecords
+    | AnswerObservers
     | SendSnapshotChunk
     | WriteSnapshotChunk
     | HashDownload

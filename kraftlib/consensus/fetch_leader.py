@@ -32,6 +32,9 @@ MAX_BYTES_LIMIT = 8 * 1024 * 1024
 FETCH_SERVED_FROM = 13
 """Below, the topic comes by name and Kafka's leader finds no topic id (KIP-595, Fetch)."""
 
+COMMIT_WAIT_MS = 10
+"""For so long the round of observers (`observer_rounds`) that a record asks for waits until it is committed."""
+
 HIGH_WATERMARK_NEWS_DELAY_MS = 2
 """The time for which a response that would only tell a new high watermark (KIP-1166) waits for records to go with it.
 A caller that appends again as soon as its last record is committed then needs one round trip per commit, not two."""
@@ -74,12 +77,14 @@ def handle_fetch(state: ReplicaState, event: RequestReceived[FetchRequest]) -> l
     if not isinstance(judgement, Valid):
         response = responses.fetch(state, judgement=judgement, version=event.version)
         return [SendResponse(event.request_id, response)]
+    kept_up = has_kept_up(role, fetcher, partition.fetch_offset)
     actions: list[Action] = []
     if fetcher is not None:
         actions = record_progress(state, role, fetcher, partition.fetch_offset, is_proven=not event.of_observer)
     if fetcher is not None and fetcher in state.voters:
         role.progress[fetcher.id].has_space = request.max_bytes > FULL_DISK_MAX_BYTES
-    if partition.fetch_offset < state.log.end_offset and may_send(state, fetcher):
+    waits = kept_up and request.max_wait_ms > 0 and is_told_in_rounds(state, role, fetcher)
+    if partition.fetch_offset < state.log.end_offset and may_send(state, fetcher) and not waits:
         return [*actions, _send_records(state, event.request_id, request, event.version, partition.fetch_offset)]
     if request.max_wait_ms == 0:
         return [*actions, SendResponse(event.request_id, responses.fetch(state, version=event.version))]
@@ -97,15 +102,27 @@ def _park(
     """Keep a Fetch that there is nothing to answer with; for a moment only, where it lacks a new high watermark."""
     request = event.request
     has_news = state.high_watermark is not None and partition.high_watermark < state.high_watermark
-    wait_ms = min(request.max_wait_ms, HIGH_WATERMARK_NEWS_DELAY_MS if has_news else PARKED_MAX_MS)
+    in_rounds = is_told_in_rounds(state, role, fetcher)
+    delay_ms = HIGH_WATERMARK_NEWS_DELAY_MS if has_news and not in_rounds else PARKED_MAX_MS
     parked = ParkedFetch(
         request_id=event.request_id,
         request=request,
         version=event.version,
         fetch_offset=partition.fetch_offset,
-        deadline_ms=state.now_ms + wait_ms,
+        high_watermark=min(partition.high_watermark, -1 if state.high_watermark is None else state.high_watermark),
+        deadline_ms=state.now_ms + min(request.max_wait_ms, delay_ms),
         fetcher=fetcher,
     )
+    if in_rounds:
+        role.waiting_observers[parked.request_id] = parked
+        role.observers_deadline_ms = min(role.observers_deadline_ms or parked.deadline_ms, parked.deadline_ms)
+        if has_news or partition.fetch_offset < state.log.end_offset:
+            _ask_for_round(state, role, HIGH_WATERMARK_NEWS_DELAY_MS)
+        return
+    _keep(role, parked)
+
+
+def _keep(role: Leader, parked: ParkedFetch) -> None:
     role.parked[parked.request_id] = parked
     if role.parked_deadline_ms is None or parked.deadline_ms < role.parked_deadline_ms:
         role.parked_deadline_ms = parked.deadline_ms
@@ -124,8 +141,13 @@ def _fetch_error(state: ReplicaState, event: RequestReceived[Message], error: Er
 def _send_records(
     state: ReplicaState, request_id: int, request: FetchRequest, version: int, fetch_offset: Offset
 ) -> SendRecords:
-    max_bytes = min(max(request.max_bytes, 1), MAX_BYTES_LIMIT)
-    return SendRecords(request_id, responses.fetch(state, version=version), fetch_offset, max_bytes)
+    response = responses.fetch(state, version=version)
+    return SendRecords(request_id, response, fetch_offset, answer_max_bytes(request))
+
+
+def answer_max_bytes(request: FetchRequest) -> int:
+    """Return how many bytes of records the answer may have; one batch goes always."""
+    return min(max(request.max_bytes, 1), MAX_BYTES_LIMIT)
 
 
 def judge_fetch(state: ReplicaState, offset: Offset, epoch: int) -> Valid | Diverging | NeedsSnapshot:
@@ -146,6 +168,25 @@ def may_send(state: ReplicaState, fetcher: ReplicaKey | None) -> bool:
     that of a replica without a vote to refuse (see `repair`).
     """
     return state.are_voters_committed or fetcher is None or fetcher in state.voters
+
+
+def has_kept_up(role: Leader, fetcher: ReplicaKey | None, offset: Offset) -> bool:
+    """Whether an observer that fetches from `offset` has all that there was at its Fetch before this one."""
+    known = None if fetcher is None else role.observers.get(fetcher)
+    return known is not None and offset >= known.leader_end_offset
+
+
+def is_told_in_rounds(state: ReplicaState, role: Leader, fetcher: ReplicaKey | None) -> bool:
+    """Whether `fetcher` is one of too many observers to answer each at once (`observer_rounds`)."""
+    is_observer = fetcher is not None and fetcher not in state.voters
+    return is_observer and len(role.observers) > state.config.observers_at_once
+
+
+def _ask_for_round(state: ReplicaState, role: Leader, delay_ms: int) -> None:
+    """There is news for observers: a round is due after so long, if none is before."""
+    if role.waiting_observers:
+        due_ms = state.now_ms + delay_ms
+        role.observer_round_due_ms = min(role.observer_round_due_ms or due_ms, due_ms)
 
 
 def answer_parked(state: ReplicaState, role: Leader) -> list[Action]:
@@ -195,6 +236,7 @@ def handle_records(state: ReplicaState, event: RecordsSubmitted) -> list[Action]
         ensure(changed, f"{state.voters} follows {before}: more than one voter would change at once")
         role.control_waits = False
         follow_voters(state, role)
+    _ask_for_round(state, role, COMMIT_WAIT_MS)
     return [AppendToLog(event.batches), *answer_parked(state, role), FlushLog(state.log.log_version)]
 
 
@@ -258,6 +300,7 @@ def update_high_watermark(state: ReplicaState, role: Leader) -> list[Action]:
     for parked in role.parked.values():
         parked.deadline_ms = min(parked.deadline_ms, state.now_ms + HIGH_WATERMARK_NEWS_DELAY_MS)
         role.parked_deadline_ms = min(role.parked_deadline_ms or parked.deadline_ms, parked.deadline_ms)
+    _ask_for_round(state, role, HIGH_WATERMARK_NEWS_DELAY_MS)
     role.stalled_since_ms = None
     state.setbacks = 0
     return advance_high_watermark(state, offset)
@@ -283,6 +326,10 @@ def follow_voters(state: ReplicaState, role: Leader) -> None:
     kept = {id(progress) for progress in role.progress.values()}
     role.observers = {key: progress for key, progress in known.items() if id(progress) not in kept}
     role.fetched_voters &= set(remote)
+    for parked in [each for each in role.waiting_observers.values() if each.fetcher and each.fetcher in state.voters]:
+        del role.waiting_observers[parked.request_id]  # a voter waits for no round
+        parked.deadline_ms = min(parked.deadline_ms, state.now_ms + HIGH_WATERMARK_NEWS_DELAY_MS)
+        _keep(role, parked)
     if was_alone and remote:
         # A leader that was the only voter starts its check-quorum timer when the first other voter is added.
         restart_check_quorum(state, role)

@@ -19,6 +19,7 @@ from kraftlib.consensus.fetch_follower import ask_who_leads, doubt_leader, fetch
 from kraftlib.consensus.fetch_leader import expire_parked
 from kraftlib.consensus.fetch_snapshot import download_deadline_ms, fetch_chunk
 from kraftlib.consensus.joining import join_deadline_ms, maybe_join, maybe_update_voter, update_deadline_ms
+from kraftlib.consensus.observer_rounds import answer_observers
 from kraftlib.consensus.quorum_epoch import begin_quorum_epoch, end_quorum_epoch
 from kraftlib.consensus.repair import maybe_recall, voters_to_ask
 from kraftlib.consensus.roles import Candidate, Follower, Leader, Link, Progress, Prospective, Resigned, Unattached
@@ -81,6 +82,7 @@ def _role_deadlines(state: ReplicaState) -> list[int | None]:
     role = state.role_state
     if isinstance(role, Leader):
         times: list[int | None] = [role.begin_epoch_due_ms, role.parked_deadline_ms, stall_deadline_ms(state, role)]
+        times += [role.observers_deadline_ms, role.observer_round_due_ms]
         if len(state.voters) > 1 or not state.is_voter:
             times.append(role.check_quorum_deadline_ms)
         if role.transfer is not None:
@@ -170,7 +172,7 @@ def poll_leader(state: ReplicaState, role: Leader) -> list[Action]:
         return actions + become_resigned(state, "handing leadership over", preferred_successors(role))
     if state.now_ms >= role.begin_epoch_due_ms:
         actions += begin_quorum_epoch(state, role)
-    return actions + expire_parked(state, role)
+    return actions + expire_parked(state, role) + answer_observers(state, role)
 
 
 def _reason_to_resign(state: ReplicaState, role: Leader) -> str | None:

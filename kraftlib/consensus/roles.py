@@ -140,6 +140,8 @@ class ParkedFetch:
     request: FetchRequest
     version: int
     fetch_offset: Offset
+    high_watermark: Offset
+    """What its sender knows of the high watermark; at most ours, -1 for nothing."""
     deadline_ms: int
     fetcher: ReplicaKey | None
     """None where it does not say."""
@@ -198,6 +200,12 @@ class Leader:
     parked: dict[int, ParkedFetch] = attrs.field(factory=dict)
     parked_deadline_ms: int | None = None
     """Earliest deadline of the parked Fetches."""
+    waiting_observers: dict[int, ParkedFetch] = attrs.field(factory=dict)
+    """The Fetches of observers that are told in rounds (`observer_rounds`), who has waited longest first."""
+    observers_deadline_ms: int | None = None
+    """Their earliest deadline, or earlier."""
+    observer_round_due_ms: int | None = None
+    """When some of them are told what is new; None while nothing is."""
     fetched_voters: set[ReplicaId] = attrs.field(factory=set)
     """Voters heard of since `check_quorum_deadline_ms` was set."""
     check_quorum_deadline_ms: int

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from kraftlib.config import RaftConfig
@@ -22,6 +22,7 @@ from kraftlib.runtime.metrics import RaftMetrics
 from kraftlib.runtime.ports import Answers, Core, Listeners, SnapshotSending, SnapshotTransfer
 from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
 from kraftlib.types import LeaderAndEpoch, Offset, OffsetAndEpoch
+from kraftlib.wire.messages.fetch import FetchResponse
 
 
 def nothing(*_: object) -> None:
@@ -129,6 +130,7 @@ class Performer:
             act.SendRequest: self._send_request,
             act.SendResponse: self._send_response,
             act.SendRecords: self._send_records,
+            act.AnswerObservers: self._answer_observers,
             act.SendSnapshotChunk: self._send_snapshot_chunk,
             act.WriteSnapshotChunk: self._write_snapshot_chunk,
             act.HashDownload: self._hash_download,
@@ -269,14 +271,26 @@ class Performer:
         self._network.respond(action.request_id, action.response)
 
     def _send_records(self, action: act.SendRecords) -> None:
+        self._respond_records((action.request_id,), action.response, action.start_offset, action.max_bytes)
+
+    def _answer_observers(self, action: act.AnswerObservers) -> None:
+        if action.start_offset is None:
+            self._network.respond_records(action.request_ids, action.response, ())
+        else:
+            self._respond_records(action.request_ids, action.response, action.start_offset, action.max_bytes)
+
+    def _respond_records(
+        self, request_ids: Sequence[int], response: FetchResponse, start_offset: Offset, max_bytes: int
+    ) -> None:
         try:
-            batches = self._log.read(action.start_offset, action.max_bytes)
+            batches = self._log.read(start_offset, max_bytes)
         except CorruptBatchError as error:
             # The follower gets no bytes, so that it gets no wrong ones: it asks again, and finds another leader.
-            self._network.respond(action.request_id, None)
-            self._turns.damage_found(action.start_offset, error)
+            for request_id in request_ids:
+                self._network.respond(request_id, None)
+            self._turns.damage_found(start_offset, error)
             return
-        self._network.respond_records(action.request_id, action.response, batches)
+        self._network.respond_records(request_ids, response, batches)
 
     def _send_snapshot_chunk(self, action: act.SendSnapshotChunk) -> None:
         self._sender.when_checked(action, lambda: self._network.respond(action.request_id, self._sender.chunk(action)))

@@ -82,8 +82,8 @@ class Answers(Protocol):
         """Answer a request; None closes its connection."""
         ...
 
-    def respond_records(self, request_id: int, response: FetchResponse, batches: Sequence[Batch]) -> None:
-        """Answer a Fetch with the bytes of `batches` put into its one partition."""
+    def respond_records(self, request_ids: Sequence[int], response: FetchResponse, batches: Sequence[Batch]) -> None:
+        """Answer Fetches alike, with the bytes of `batches` put into the one partition."""
         ...
 
 

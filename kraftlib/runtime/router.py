@@ -116,9 +116,9 @@ class Router:
         else:
             self.own.answered(request_id, response)
 
-    def respond_records(self, request_id: int, response: FetchResponse, batches: Sequence[Batch]) -> None:
-        """Answer a Fetch of a peer with the bytes of `batches`."""
-        self._network.respond_records(request_id, response, batches)
+    def respond_records(self, request_ids: Sequence[int], response: FetchResponse, batches: Sequence[Batch]) -> None:
+        """Answer Fetches of peers alike, with the bytes of `batches`."""
+        self._network.respond_records(request_ids, response, batches)
 
 
 class _Kept:

@@ -12,6 +12,9 @@ from kraftlib.types import ReplicaId
 if TYPE_CHECKING:
     from kraftlib.testing.world import World
 
+ROUNDS_SHARE: Final = 0.3
+"""The share of runs that tell one or two observers in rounds, as if they were many."""
+
 DIGESTS_SHARE: Final = 0.3
 """Share of the seeds whose replicas compare their states."""
 
@@ -22,6 +25,11 @@ def draw_housekeeping(draw: chance.Random, pace: float) -> dict[str, int]:
         "retention_interval_ms": max(10, round(draw.choice((60_000, 1_000)) * pace)),
         "scrub_interval_ms": round(draw.choice((0, 1_000, 5_000)) * pace),
     }
+
+
+def draw_rounds(draw: chance.Random) -> dict[str, int]:
+    """Draw how many observers are too many to be told at once: mostly more than there are."""
+    return {"observers_at_once": draw.choice((0, 1)), "observer_round_ms": 4} if draw.random() < ROUNDS_SHARE else {}
 
 
 def draw_digests(draw: chance.Random, pace: float, *, odd: bool) -> dict[str, int]:

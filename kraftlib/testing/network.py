@@ -183,8 +183,12 @@ class Port:
         answer.given = True
         self._network.send_answers(self, answer.connection)
 
-    def respond_records(self, request_id: int, response: Message, batches: Sequence[Batch]) -> None:
-        """Answer a Fetch with the bytes of `batches` put into its one partition."""
+    def respond_records(self, request_ids: Sequence[int], response: Message, batches: Sequence[Batch]) -> None:
+        """Answer Fetches alike, with the bytes of `batches` put into the one partition."""
+        for request_id in request_ids:
+            self._respond_records(request_id, response, batches)
+
+    def _respond_records(self, request_id: int, response: Any, batches: Sequence[Batch]) -> None:
         data = batches[0].data if len(batches) == 1 else b"".join(batch.data for batch in batches)
         if self._network.corruption:
             data = self._network.corrupted(data)

@@ -100,6 +100,7 @@ class Simulation:
             config={
                 **draws.draw_config(draw, self.pace, odd=profile.odd_configurations),
                 **draws.draw_housekeeping(own, self.pace),
+                **draws.draw_rounds(chance.Random(f"rounds/{profile.name}/{seed}")),
                 **draws.draw_digests(
                     chance.Random(f"digests/{profile.name}/{seed}"),
                     self.pace,

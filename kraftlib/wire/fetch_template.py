@@ -31,8 +31,12 @@ from kraftlib.types import ZERO_UUID
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
 
 VERSIONS: Final = (17, 18)
-MAX_TEMPLATES: Final = 64
-"""Templates of each kind. A quorum needs one or two per peer; if unknown clients need more, all are learned anew."""
+MAX_TEMPLATES: Final = 2_048
+"""Templates of each kind. A leader needs one or two for each replica that fetches from it; if unknown clients need
+more, all are learned anew."""
+
+EXAMPLE_MAX_BYTES: Final = 512
+"""A longer frame, with endless names in it, is no example: it would stay in memory."""
 
 _HEAD: Final = struct.Struct(">hhih")
 _CORRELATION_ID: Final = struct.Struct(">i")
@@ -170,7 +174,7 @@ def learn_request(frame: Buffer, message: FetchRequest) -> None:
     """Take a frame of `message` that the general codec has just made or read, to make and to read others like it."""
     _, version, _, size = _HEAD.unpack_from(frame)
     body = _HEAD.size + size + 1
-    if version not in VERSIONS or size < 0 or frame[body - 1] != 0:
+    if version not in VERSIONS or size < 0 or len(frame) > EXAMPLE_MAX_BYTES or frame[body - 1] != 0:
         return
     client_id = str(frame[_HEAD.size : body - 1], "utf-8")
     key = _request_key(message, version, client_id)
@@ -344,6 +348,8 @@ def learn_response(frame: Buffer, message: FetchResponse, version: int) -> None:
     reader = Reader(frame, _RECORDS_AT)
     reader.skip(reader.uvarint() - 1)
     head, tail = bytes(frame[:_RECORDS_AT]), bytes(frame[reader.position :])
+    if len(tail) > EXAMPLE_MAX_BYTES:
+        return
     # An example must not keep megabytes alive, so it is one without records.
     example = declared.read(FetchResponse, head[_RESPONSE_BODY_AT:] + b"\x01" + tail, version)
     if declared.write(example, version) != head[_RESPONSE_BODY_AT:] + b"\x01" + tail:

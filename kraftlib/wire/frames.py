@@ -205,6 +205,11 @@ def encode_fetch_response(
     return encode_response(attrs.evolve(response, responses=(topic,)), version=version, correlation_id=correlation_id)
 
 
+def with_correlation_id(response: bytes, correlation_id: int) -> bytes:
+    """Return the frame of a response as the answer to another request of the same version."""
+    return _CORRELATION_ID.pack(correlation_id) + response[_CORRELATION_ID.size :]
+
+
 def decode_response(frame: Buffer, *, api_key: int, version: int) -> tuple[int, Message]:
     """Read the response to a request of this API and version; return its correlation id and message.
 

@@ -101,9 +101,10 @@ class TracingNetwork:
     def respond(self, request_id: int, response: Any) -> None:
         self._trace.append(f"respond {response} to {request_id}")
 
-    def respond_records(self, request_id: int, response: Any, batches: Sequence[Batch]) -> None:
+    def respond_records(self, request_ids: Sequence[int], response: Any, batches: Sequence[Batch]) -> None:
         self.sent_batches.append(batches)
-        self._trace.append(f"records {[(b.base_offset, b.end_offset) for b in batches]} to {request_id}")
+        whom = ", ".join(map(str, request_ids))
+        self._trace.append(f"records {[(b.base_offset, b.end_offset) for b in batches]} to {whom}")
 
 
 class TracingListeners:

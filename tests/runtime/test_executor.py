@@ -263,6 +263,17 @@ def test_records_are_answered_straight_from_the_log(rig: Rig) -> None:
     assert rig.network.sent_batches == [[batch(2, 2)]] or list(rig.network.sent_batches[0]) == [batch(2, 2)]
 
 
+@pytest.mark.parametrize(("start", "sent"), [(2, [(2, 4)]), (None, [])])
+def test_observers_that_stand_at_one_offset_have_one_answer(
+    rig: Rig, start: int | None, sent: list[tuple[int, int]]
+) -> None:
+    rig.log.append([batch(0, 2), batch(2, 2)])
+    rig.core.on(ev.TimeoutReached, act.AnswerObservers((5, 6), "response", start, 1_000_000))
+    rig.executor.submit(ev.TimeoutReached())
+
+    assert rig.trace[-1] == f"records {sent} to 5, 6"
+
+
 def test_snapshots_are_written_and_installed_on_the_disk(rig: Rig) -> None:
     snapshot = OffsetAndEpoch(epoch=2, offset=10)
     rig.core.on(ev.ResponseReceived, act.WriteSnapshotChunk(snapshot, 0, b"12345", 5))

@@ -270,7 +270,7 @@ def test_records_arrive_as_the_bytes_of_their_batches_and_damage_is_visible() ->
         pair.network.corruption = corruption
         pair.ask(1)
         pair.run()
-        pair.server.port.respond_records(pair.server.asked[-1][0], response, batches)
+        pair.server.port.respond_records([pair.server.asked[-1][0]], response, batches)
         pair.run()
 
     assert list(read_batches(received[0])) == batches

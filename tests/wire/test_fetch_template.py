@@ -224,6 +224,17 @@ def test_strangers_do_not_make_us_remember_more_and_more() -> None:
     assert len(fetch_template._response_examples) <= fetch_template.MAX_TEMPLATES
 
 
+def test_a_frame_with_an_endless_name_in_it_is_no_example() -> None:
+    message = attrs.evolve(request(), rack_id="r" * fetch_template.EXAMPLE_MAX_BYTES)
+    frame = frames.encode_request(message, version=18, correlation_id=1, client_id="a")
+    assert frames.decode_request(frame).message == message
+    endpoint = FetchResponse.NodeEndpoint(node_id=1, host="h" * fetch_template.EXAMPLE_MAX_BYTES, port=9)
+    frames.encode_response(attrs.evolve(response(), node_endpoints=(endpoint,)), version=18, correlation_id=1)
+
+    assert not fetch_template._request_examples
+    assert not fetch_template._response_examples
+
+
 def test_an_example_does_not_keep_records_alive() -> None:
     frames.encode_response(response(records=b"x" * 100_000), version=18, correlation_id=1)
     (example,) = fetch_template._response_examples.values()

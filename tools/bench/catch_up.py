@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -27,6 +26,7 @@ from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.storage import names
 from kraftlib.storage.directory import format_directory, open_directory
 from kraftlib.types import ElectionState, Endpoint, OffsetAndEpoch
+from tools.bench.machine import free_port
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 KILL_EVERY_S: Final = 2.0
@@ -80,7 +80,7 @@ async def measure_catch_up(directory: Path, mib: int, *, say: Callable[[str], ob
     size = (directory / "voter" / names.PARTITION_DIRECTORY / names.checkpoint_name(snapshot_id)).stat().st_size
     relay = Relay()
     async with await relay.start():
-        relay.target = _free_port()
+        relay.target = free_port()
         voter = await _Child.start("voter", directory / "voter", relay.target, relay.port)
         say("catching up")
         began, kills = time.monotonic(), 0
@@ -156,12 +156,6 @@ class _Child:
         await self._process.wait()
         if self._reading is not None:
             await asyncio.wait([self._reading])
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 def _prepare(directory: Path, mib: int) -> OffsetAndEpoch:

@@ -30,6 +30,8 @@ from tools.bench.failover import measure_failover, summary
 from tools.bench.hostile import as_text as hostile_as_text
 from tools.bench.hostile import measure_hostile
 from tools.bench.machine import Machine, measure, median_of
+from tools.bench.observers import as_text as observers_as_text
+from tools.bench.observers import measure_observers
 from tools.bench.snapshot import as_text, measure_snapshot
 from tools.bench.storage import as_text as storage_as_text
 from tools.bench.storage import measure_storage
@@ -80,6 +82,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="instead: what is sent until a replica that is killed every 2 s has a snapshot of so many MiB",
     )
     parser.add_argument(
+        "--observers",
+        type=lambda text: [int(part) for part in text.split(",")],
+        metavar="N,N",
+        help="instead: what so many observers cost the leader, and when all of them have a record (0,50,200,500)",
+    )
+    parser.add_argument(
         "--hostile", type=int, metavar="N", help="instead: commits while a stranger sends N frames a second"
     )
     parser.add_argument(
@@ -116,6 +124,8 @@ def run(options: argparse.Namespace) -> int:
         return _run_storage(options)
     if options.catch_up is not None:
         return _run_catch_up(options)
+    if options.observers is not None:
+        return _run_observers(options)
     if options.hostile is not None:
         return _run_hostile(options)
     if options.hand_over is not None:
@@ -181,6 +191,16 @@ def _run_catch_up(options: argparse.Namespace) -> int:
             measure_catch_up(Path(directory), options.catch_up, say=lambda line: print(line, file=sys.stderr))
         )
     print(json.dumps(found) if options.output == "json" else catch_up_as_text(found))
+    return 0
+
+
+def _run_observers(options: argparse.Namespace) -> int:
+    if min(options.observers) < 0:
+        raise ConfigError(f"--observers {options.observers}: a number of observers is 0 or more")
+    for engine in ENGINES if options.engine == "both" else (options.engine,):
+        for observers in options.observers:
+            found = asyncio.run(measure_observers(observers, engine=engine, seconds=options.seconds))
+            print(json.dumps(found) if options.output == "json" else observers_as_text(found), flush=True)
     return 0
 
 

@@ -102,3 +102,10 @@ def echo(port: int) -> None:
 
 if __name__ == "__main__":
     echo(int(sys.argv[1]))
+
+
+def free_port() -> int:
+    """Return a port of loopback that nobody has now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -9,7 +9,6 @@ is verified and restored into a new state machine, with nothing else going on.
 from __future__ import annotations
 
 import asyncio
-import socket
 import statistics
 import time
 from collections.abc import Iterable
@@ -26,6 +25,7 @@ from kraftlib.storage import names
 from kraftlib.storage.directory import format_directory
 from kraftlib.storage.snapshots.snapshot_files import FileSnapshotSource
 from kraftlib.types import Endpoint, OffsetAndEpoch
+from tools.bench.machine import free_port
 
 VALUE_BYTES: Final = 100
 PATIENCE_MS: Final = 20_000
@@ -55,7 +55,7 @@ class Keys(StateMachine):
 async def measure_snapshot(directory: Path, keys: int, *, engine: str, seconds: float) -> dict[str, Any]:
     """Return the figures of one engine."""
     format_directory(directory, node_id=1, cluster_id="bench", static_voters=[1])
-    port = _free_port()
+    port = free_port()
     config = RaftConfig(
         node_id=1,
         directory=directory,
@@ -99,12 +99,6 @@ async def measure_snapshot(directory: Path, keys: int, *, engine: str, seconds: 
         "busy_max_ms": round(max(busy), 2),
         "p99_ratio": round(_percentile(busy, 99) / max(_percentile(idle, 99), 0.01), 2),
     }
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def _commit_until(

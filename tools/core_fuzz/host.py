@@ -129,6 +129,7 @@ class CoreHost:
             act.SendRequest: self._send_request,
             act.SendResponse: self._send_response,
             act.SendRecords: self._send_records,
+            act.AnswerObservers: self._answer_observers,
             act.SendSnapshotChunk: self._send_chunk,
             act.SendSnapshotHash: self._send_hash,
             act.WriteSnapshotChunk: self._write_chunk,
@@ -455,6 +456,13 @@ class CoreHost:
         partition = attrs.evolve(topic.partitions[0], records=data)
         filled = attrs.evolve(action.response, responses=(attrs.evolve(topic, partitions=(partition,)),))
         self.answer(action.request_id, filled)
+
+    def _answer_observers(self, action: act.AnswerObservers) -> None:
+        for number in action.request_ids:
+            if action.start_offset is None:
+                self._send_response(act.SendResponse(number, action.response))
+            else:
+                self._send_records(act.SendRecords(number, action.response, action.start_offset, action.max_bytes))
 
     def _send_chunk(self, action: act.SendSnapshotChunk) -> None:
         snapshot = self.store.snapshots.get(action.snapshot_id)

@@ -26,6 +26,9 @@ def draw_habits(random: chance.Random) -> dict[str, Any]:
         habits["election_backoff_max_ms"] = random.choice((0, 10, 100))
     if random.random() < 0.1:
         habits["yield_to"] = tuple(random.sample((1, 2, 3), random.choice((1, 1, 2))))
+    if random.random() < 0.3:
+        habits["observers_at_once"] = random.choice((0, 0, 1))
+        habits["observer_round_ms"] = random.choice((1, 4, 100))
     return habits
 
 

@@ -8,12 +8,13 @@
 | RF13 | a position that continues the log gets records from there, as much as it asks for, at once if there are any |
 | RF14 | a Fetch that is held is answered when records may leave, when its time is up or the leadership, not before |
 | RF15 | the high watermark is what a majority of the voters has flushed, in the own epoch, as soon as that is known |
+| RF16 | many observers are told in rounds, who waits longest first; a round comes 10 ms after news, then every 2 ms |
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import attrs
@@ -31,6 +32,10 @@ from tools.rules.rule_set import RuleSet
 
 NEWS_DELAY_MS: Final = 2
 """How long an answer that has a new high watermark and nothing else waits for records to go with it."""
+
+ROUND_PAUSE_MS: Final = 2
+COMMIT_WAIT_MS: Final = 10
+"""How long observers that are told in rounds wait for the next round, and for the first one."""
 
 HELD_MAX_MS: Final = 60_000
 """No Fetch is held for longer, whatever it asks for."""
@@ -56,6 +61,12 @@ class Held:
     max_bytes: int
     fetcher: ReplicaKey | None
     deadline_ms: int
+    in_rounds: bool = False
+    """Whether its sender is an observer that is told in rounds."""
+    high_watermark: Offset = -1
+    """What its sender knows of it."""
+    news_ms: int | None = None
+    """Since when there is news for it."""
 
 
 @attrs.define
@@ -89,6 +100,8 @@ class FetchLeaderRules(RuleSet):
         self._expected: Expected | None = None
         self._leader: tuple[ReplicaId, int, Endpoint | None] = (-1, 0, None)
         self._now_ms = 0
+        self._round_ms = 0
+        """When observers were last told in a round."""
 
     def started(self, actions: Sequence[act.Action], now_ms: int) -> None:
         """The sole voter of a quorum leads at once."""
@@ -131,15 +144,29 @@ class FetchLeaderRules(RuleSet):
         if fetcher is not None and (self._votes(fetcher) or not event.of_observer):
             self._note(fetcher, offset)
         held = Held(version, offset, request.max_bytes, fetcher, self._now_ms + min(request.max_wait_ms, HELD_MAX_MS))
-        if offset < state.log.end_offset and self._may_leave(fetcher):
+        held.in_rounds, kept_up = self._waits_for_rounds(fetcher, offset)
+        held.high_watermark = min(
+            partition.high_watermark, -1 if self._high_watermark is None else self._high_watermark
+        )
+        waits = held.in_rounds and kept_up and request.max_wait_ms > 0
+        if offset < state.log.end_offset and self._may_leave(fetcher) and not waits:
             return Expected(request_id, version, records=held)
         if request.max_wait_ms == 0:
             return Expected(request_id, version)
         has_news = self._high_watermark is not None and partition.high_watermark < self._high_watermark
-        if has_news:
+        if has_news and not held.in_rounds:
             held.deadline_ms = self._now_ms + min(request.max_wait_ms, NEWS_DELAY_MS)
         self._held[request_id] = held
         return None
+
+    def _waits_for_rounds(self, fetcher: ReplicaKey | None, offset: Offset) -> tuple[bool, bool]:
+        """Return whether this is one of many observers, and whether it has all that there was the last time."""
+        role = self._role
+        if fetcher is None or self._votes(fetcher) or not isinstance(role, Leader):
+            return False, False
+        known = role.observers.get(fetcher)
+        many = len(role.observers) + (known is None) > self.state.config.observers_at_once
+        return many, known is not None and offset >= known.leader_end_offset
 
     def _error(self, request: FetchRequest, version: int) -> tuple[ErrorCode | None, bool]:
         state = self.state
@@ -224,12 +251,14 @@ class FetchLeaderRules(RuleSet):
         if reached > self._start_offset and (known is None or reached > known):
             self._high_watermark = reached
             for held in self._held.values():
-                held.deadline_ms = min(held.deadline_ms, self._now_ms + NEWS_DELAY_MS)
+                if not held.in_rounds:
+                    held.deadline_ms = min(held.deadline_ms, self._now_ms + NEWS_DELAY_MS)
 
     # --- what the core does ------------------------------------------------------------------------------------------
 
     def handled(self, event: ev.Event, actions: Sequence[act.Action], now_ms: int) -> None:
         """Compare."""
+        actions = list(_each(actions))
         led = self._role
         if led is not None:
             if type(event) is ev.Flushed:
@@ -238,7 +267,9 @@ class FetchLeaderRules(RuleSet):
         if self._expected is not None:
             self._look_at_answer(self._expected, actions)
         if led is not None and (self._held or self.state.role_state is not led):
+            before = dict(self._held)
             self._look_at_held(event, actions)
+            self._look_at_rounds(before)
         self._look_at_role(actions)
 
     def _look_at_role(self, actions: Sequence[act.Action]) -> None:
@@ -327,6 +358,9 @@ class FetchLeaderRules(RuleSet):
     def _look_at_held(self, event: ev.Event, actions: Sequence[act.Action]) -> None:
         state, log = self.state, self.state.log
         leads = state.role_state is self._role
+        for held in self._held.values():
+            if held.in_rounds and held.fetcher is not None and self._votes(held.fetcher):
+                held.in_rounds, held.deadline_ms = False, min(held.deadline_ms, state.now_ms + NEWS_DELAY_MS)
         for action in actions:
             if type(action) not in ANSWERS:
                 continue
@@ -339,7 +373,7 @@ class FetchLeaderRules(RuleSet):
         for held in self._held.values():
             if held.deadline_ms <= state.now_ms:
                 raise BrokenRuleError("RF14", f"{held} is not answered at {state.now_ms}")
-            if has_records and held.offset < log.end_offset and self._may_leave(held.fetcher):
+            if has_records and held.offset < log.end_offset and self._may_leave(held.fetcher) and not held.in_rounds:
                 raise BrokenRuleError("RF14", f"{held} has no answer, and records may leave: {self._where()}")
 
     def _look_at_late_answer(self, held: Held, answer: Any) -> None:
@@ -354,12 +388,40 @@ class FetchLeaderRules(RuleSet):
         partition = answer.response.responses[0].partitions[0]
         if partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and state.role_state is not self._role:
             return
-        is_late = held.deadline_ms <= state.now_ms
-        if not is_late and not held.offset < log.start_offset:
+        is_due = held.deadline_ms <= state.now_ms or (held.in_rounds and held.high_watermark < partition.high_watermark)
+        if not is_due and not held.offset < log.start_offset:
             raise BrokenRuleError("RF14", f"{held} is answered without records at {state.now_ms}: {answer.response}")
         if log.start_offset <= held.offset < log.end_offset and self._may_leave(held.fetcher):
             raise BrokenRuleError("RF14", f"{held} is answered without records, which may leave: {self._where()}")
         self._look_at_fields(answer.response, Expected(answer.request_id, held.version))
+
+    def _look_at_rounds(self, before: dict[int, Held]) -> None:
+        """RF16: compare whom of these that were held, longest first, a round has told."""
+        now_ms, waiting, told, late = self.state.now_ms, list[Held](), list[Held](), 0
+        for number, held in before.items():
+            if not held.in_rounds or not self._has_news(held):
+                continue
+            held.news_ms = now_ms if held.news_ms is None else held.news_ms
+            if number in self._held:
+                waiting.append(held)
+            elif held.deadline_ms <= now_ms:
+                late += 1
+            else:
+                if waiting:
+                    raise BrokenRuleError("RF16", f"{held} is told before {waiting[0]}, which has waited longer")
+                told.append(held)
+        if told:
+            if waiting and late + len(told) < self.state.config.observers_at_once:
+                raise BrokenRuleError("RF16", f"{len(told)} observers are told at {now_ms}, and {len(waiting)} wait")
+            self._round_ms = now_ms
+        for held in waiting:
+            due_ms = max((held.news_ms or 0) + COMMIT_WAIT_MS, self._round_ms + ROUND_PAUSE_MS)
+            if due_ms <= now_ms:
+                raise BrokenRuleError("RF16", f"{held} was to be told at {due_ms}, it is {now_ms}: {self._where()}")
+
+    def _has_news(self, held: Held) -> bool:
+        may_have = held.offset < self.state.log.end_offset and self._may_leave(held.fetcher)
+        return may_have or held.high_watermark < (self._high_watermark or 0)
 
     def _leader_of_then(self) -> tuple[ReplicaId, int, Endpoint | None]:
         state = self.state
@@ -380,3 +442,16 @@ def _answer_to(request_id: int, actions: Sequence[act.Action]) -> Any:
         if type(action) in ANSWERS and action.request_id == request_id:  # type: ignore[union-attr]
             return action
     return None
+
+
+def _each(actions: Sequence[act.Action]) -> Iterator[act.Action]:
+    """Yield the actions, an answer to many observers as one to each of them."""
+    for action in actions:
+        if type(action) is not act.AnswerObservers:
+            yield action
+            continue
+        for number in action.request_ids:
+            if action.start_offset is None:
+                yield act.SendResponse(number, action.response)
+            else:
+                yield act.SendRecords(number, action.response, action.start_offset, action.max_bytes)

@@ -190,10 +190,10 @@ class Network:
         if self._server is not None:
             self._server.respond(request_id, response)
 
-    def respond_records(self, request_id: int, response: FetchResponse, batches: Sequence[Batch]) -> None:
-        """Answer a Fetch with the bytes of `batches` put into its one partition. Does nothing after `close`."""
+    def respond_records(self, request_ids: Sequence[int], response: FetchResponse, batches: Sequence[Batch]) -> None:
+        """Answer Fetches alike, with the bytes of `batches` in the one partition. Does nothing after `close`."""
         if self._server is not None:
-            self._server.respond_records(request_id, response, batches)
+            self._server.respond_records(request_ids, response, batches)
 
     # What the transport calls (FrameReceiver).
 

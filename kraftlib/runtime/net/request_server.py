@@ -46,6 +46,7 @@ from kraftlib.wire.frames import (
     encode_fetch_response,
     encode_response,
     refuse_api_versions,
+    with_correlation_id,
 )
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest
 from kraftlib.wire.messages.envelope import EnvelopeRequest
@@ -180,13 +181,19 @@ class RequestServer:
         else:
             asked.reply(frame)
 
-    def respond_records(self, request_id: int, response: FetchResponse, batches: Sequence[Batch]) -> None:
-        """Answer a Fetch with the bytes of `batches` put into its one partition."""
-        asked = self._waiting(request_id)
+    def respond_records(self, request_ids: Sequence[int], response: FetchResponse, batches: Sequence[Batch]) -> None:
+        """Answer Fetches of one version alike, with the bytes of `batches` put into the one partition."""
         pieces = [batch.data for batch in batches]
-        asked.reply(
-            encode_fetch_response(response, version=asked.version, correlation_id=asked.correlation_id, pieces=pieces)
-        )
+        frame: bytes | None = None
+        for request_id in request_ids:
+            asked = self._waiting(request_id)
+            if frame is None:
+                frame = encode_fetch_response(
+                    response, version=asked.version, correlation_id=asked.correlation_id, pieces=pieces
+                )
+            else:
+                frame = with_correlation_id(frame, asked.correlation_id)
+            asked.reply(frame)
 
     def _waiting(self, request_id: int) -> _Asked:
         asked = self._asked.pop(request_id, None)

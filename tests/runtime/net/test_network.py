@@ -55,7 +55,7 @@ async def test_records_of_a_megabyte_arrive_as_they_left() -> None:
         for correlation_id in range(3):
             follower.network.send(correlation_id, 1, leader.endpoint, fetch())
             await leader.until(correlation_id + 1)
-            leader.network.respond_records(leader.heard[correlation_id][1], fetch_answer(), batches)
+            leader.network.respond_records([leader.heard[correlation_id][1]], fetch_answer(), batches)
             await follower.until(correlation_id + 1)
             records = follower.heard[correlation_id][2].responses[0].partitions[0].records
             assert read_batches(records) == tuple(batches)

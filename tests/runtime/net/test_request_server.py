@@ -103,11 +103,25 @@ async def test_records_leave_as_the_bytes_of_the_log(version: int) -> None:
     async with served() as (running, stranger, there):
         stranger.ask(there, request(fetch(), version))
         await running.until(1)
-        running.network.respond_records(running.heard[0][1], fetch_answer(), batches)
+        running.network.respond_records([running.heard[0][1]], fetch_answer(), batches)
         await stranger.until_heard(1)
         records = b"".join(bytes(batch.data) for batch in batches)
         expected = encode_response(fetch_answer(records), version=version, correlation_id=9)
         assert stranger.heard == [expected]
+
+
+async def test_many_fetches_are_answered_alike_each_under_its_own_number() -> None:
+    records = encode_batch([b"value"], base_offset=3, epoch=2, timestamp_ms=1_700_000_000_000)
+    async with served() as (running, stranger, there):
+        for correlation_id in (7, 2**31 - 1, 0):
+            stranger.ask(there, request(fetch(), 18, correlation_id=correlation_id))
+        await running.until(3)
+        running.network.respond_records([heard[1] for heard in running.heard], fetch_answer(), [records])
+        await stranger.until_heard(3)
+        assert stranger.heard == [
+            encode_response(fetch_answer(bytes(records.data)), version=18, correlation_id=correlation_id)
+            for correlation_id in (7, 2**31 - 1, 0)
+        ]
 
 
 async def test_a_request_is_answered_once() -> None:

@@ -12,6 +12,7 @@ from tests.simulation.mutants import (
     log,
     losses,
     messages,
+    observers,
     rare,
     reads,
     runtime,
@@ -34,4 +35,5 @@ MUTANTS: Final[Sequence[Mutant]] = (
     *core.MUTANTS,
     *copies.MUTANTS,
     *rare.MUTANTS,
+    *observers.MUTANTS,
 )
