@@ -6,6 +6,7 @@ at once, and of its commit once more, would do little else. With more than `obse
 * an observer that has kept up waits for a round, also for records that are there; one that is far behind does not,
 * a round answers those that have waited longest, a share of all of them: with one every `ROUND_PAUSE_MS` each observer
   has its turn within `observer_round_ms`,
+* a leader that is late with a round is busy, and puts the next one off by as much,
 * the first round comes `COMMIT_WAIT_MS` after a record, or as soon as it is committed, so that one answer says both.
 
 Voters never wait for any of it: they are answered where the record is taken, and rounds are `poll`'s. Decision 0018.
@@ -61,12 +62,15 @@ def _late(state: ReplicaState, role: Leader) -> list[ParkedFetch]:
 
 
 def _next_round(state: ReplicaState, role: Leader) -> list[ParkedFetch]:
-    if role.observer_round_due_ms is None or state.now_ms < role.observer_round_due_ms:
+    due_ms, now_ms = role.observer_round_due_ms, state.now_ms
+    if due_ms is None or now_ms < due_ms:
         return []
     config = state.config
     share = max(config.observers_at_once, -(-len(role.observers) * ROUND_PAUSE_MS // config.observer_round_ms), 1)
     chosen = list(islice(_with_news(state, role), share))
-    role.observer_round_due_ms = state.now_ms + ROUND_PAUSE_MS if len(chosen) == share else None
+    late_ms = min(now_ms - due_ms, config.observer_round_ms)
+    pause_ms = ROUND_PAUSE_MS if late_ms <= ROUND_PAUSE_MS else ROUND_PAUSE_MS + late_ms
+    role.observer_round_due_ms = now_ms + pause_ms if len(chosen) == share else None
     return chosen
 
 

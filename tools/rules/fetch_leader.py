@@ -102,6 +102,7 @@ class FetchLeaderRules(RuleSet):
         self._now_ms = 0
         self._round_ms = 0
         """When observers were last told in a round."""
+        self._pause_ms = ROUND_PAUSE_MS
 
     def started(self, actions: Sequence[act.Action], now_ms: int) -> None:
         """The sole voter of a quorum leads at once."""
@@ -358,9 +359,9 @@ class FetchLeaderRules(RuleSet):
     def _look_at_held(self, event: ev.Event, actions: Sequence[act.Action]) -> None:
         state, log = self.state, self.state.log
         leads = state.role_state is self._role
-        for held in self._held.values():
-            if held.in_rounds and held.fetcher is not None and self._votes(held.fetcher):
-                held.in_rounds, held.deadline_ms = False, min(held.deadline_ms, state.now_ms + NEWS_DELAY_MS)
+        for each in self._held.values():
+            if each.in_rounds and each.fetcher is not None and self._votes(each.fetcher):
+                each.in_rounds, each.deadline_ms = False, min(each.deadline_ms, state.now_ms + NEWS_DELAY_MS)
         for action in actions:
             if type(action) not in ANSWERS:
                 continue
@@ -413,9 +414,12 @@ class FetchLeaderRules(RuleSet):
         if told:
             if waiting and late + len(told) < self.state.config.observers_at_once:
                 raise BrokenRuleError("RF16", f"{len(told)} observers are told at {now_ms}, and {len(waiting)} wait")
+            since_ms = max(self._round_ms, min(held.news_ms or 0 for held in told))
+            # A round that comes late puts the next one off by as much.
+            self._pause_ms = ROUND_PAUSE_MS + min(now_ms - since_ms, self.state.config.observer_round_ms)
             self._round_ms = now_ms
         for held in waiting:
-            due_ms = max((held.news_ms or 0) + COMMIT_WAIT_MS, self._round_ms + ROUND_PAUSE_MS)
+            due_ms = max((held.news_ms or 0) + COMMIT_WAIT_MS, self._round_ms + self._pause_ms)
             if due_ms <= now_ms:
                 raise BrokenRuleError("RF16", f"{held} was to be told at {due_ms}, it is {now_ms}: {self._where()}")
 

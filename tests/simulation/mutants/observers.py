@@ -25,7 +25,7 @@ MUTANTS: Final = (
         (
             Edit(
                 "consensus.observer_rounds._next_round",
-                "state.now_ms + ROUND_PAUSE_MS if len(chosen) == share else None",
+                "now_ms + pause_ms if len(chosen) == share else None",
                 "None",
             ),
         ),
