@@ -185,7 +185,7 @@ def is_told_in_rounds(state: ReplicaState, role: Leader, fetcher: ReplicaKey | N
 def _ask_for_round(state: ReplicaState, role: Leader, delay_ms: int) -> None:
     """There is news for observers: a round is due after so long, if none is before."""
     if role.waiting_observers:
-        due_ms = state.now_ms + delay_ms
+        due_ms = max(state.now_ms + delay_ms, role.observers_rest_until_ms)
         role.observer_round_due_ms = min(role.observer_round_due_ms or due_ms, due_ms)
 
 

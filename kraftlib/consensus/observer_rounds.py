@@ -70,7 +70,9 @@ def _next_round(state: ReplicaState, role: Leader) -> list[ParkedFetch]:
     chosen = list(islice(_with_news(state, role), share))
     late_ms = min(now_ms - due_ms, config.observer_round_ms)
     pause_ms = ROUND_PAUSE_MS if late_ms <= ROUND_PAUSE_MS else ROUND_PAUSE_MS + late_ms
-    role.observer_round_due_ms = now_ms + pause_ms if len(chosen) == share else None
+    if chosen:
+        role.observers_rest_until_ms = now_ms + pause_ms
+    role.observer_round_due_ms = role.observers_rest_until_ms if len(chosen) == share else None
     return chosen
 
 

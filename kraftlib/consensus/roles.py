@@ -141,7 +141,7 @@ class ParkedFetch:
     version: int
     fetch_offset: Offset
     high_watermark: Offset
-    """What its sender knows of the high watermark; at most ours, -1 for nothing."""
+    """The high watermark that its sender knows; at most ours, -1 for none."""
     deadline_ms: int
     fetcher: ReplicaKey | None
     """None where it does not say."""
@@ -206,6 +206,8 @@ class Leader:
     """Their earliest deadline, or earlier."""
     observer_round_due_ms: int | None = None
     """When some of them are told what is new; None while nothing is."""
+    observers_rest_until_ms: int = 0
+    """No round is due before."""
     fetched_voters: set[ReplicaId] = attrs.field(factory=set)
     """Voters heard of since `check_quorum_deadline_ms` was set."""
     check_quorum_deadline_ms: int

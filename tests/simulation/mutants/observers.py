@@ -25,7 +25,7 @@ MUTANTS: Final = (
         (
             Edit(
                 "consensus.observer_rounds._next_round",
-                "now_ms + pause_ms if len(chosen) == share else None",
+                "role.observers_rest_until_ms if len(chosen) == share else None",
                 "None",
             ),
         ),
