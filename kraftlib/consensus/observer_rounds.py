@@ -9,7 +9,7 @@ at once, and of its commit once more, would do little else. With more than `obse
 * a leader that is late with a round is busy, and puts the next one off by as much,
 * the first round comes `COMMIT_WAIT_MS` after a record, or as soon as it is committed, so that one answer says both.
 
-Voters never wait for any of it: they are answered where the record is taken, and rounds are `poll`'s. Decision 0018.
+Voters never wait for any of it: they are answered where the record is taken, and rounds are `poll`'s. Decision 0019.
 """
 
 from __future__ import annotations

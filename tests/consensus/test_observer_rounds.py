@@ -1,4 +1,4 @@
-"""Many observers are told in rounds, and voters do not wait for them (decision 0018)."""
+"""Many observers are told in rounds, and voters do not wait for them (decision 0019)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs of how many observers are told in rounds (decision 0018)."""
+"""Bugs of how many observers are told in rounds (decision 0019)."""
 
 from __future__ import annotations
 
