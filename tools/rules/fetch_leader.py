@@ -423,7 +423,7 @@ class FetchLeaderRules(RuleSet):
 
     def _has_news(self, held: Held) -> bool:
         may_have = held.offset < self.state.log.end_offset and self._may_leave(held.fetcher)
-        return may_have or held.high_watermark < (self._high_watermark or 0)
+        return may_have or held.high_watermark < (-1 if self._high_watermark is None else self._high_watermark)
 
     def _leader_of_then(self) -> tuple[ReplicaId, int, Endpoint | None]:
         state = self.state
