@@ -102,7 +102,13 @@ MUTANTS: Final = (
     Mutant(
         "parked-fetches-are-forgotten",
         "who ceases to lead leaves waiting Fetches without an answer (L14)",
-        (Edit("consensus.transitions.close_leadership", "for parked in leader.parked.values()", "for parked in ()"),),
+        (
+            Edit(
+                "consensus.transitions.close_leadership",
+                "for parked in (*leader.parked.values(), *leader.waiting_observers.values())",
+                "for parked in ()",
+            ),
+        ),
     ),
     Mutant(
         "news-travel-slowly",
