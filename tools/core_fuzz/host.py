@@ -305,7 +305,8 @@ class CoreHost:
         self.tell(ev.Flushed(end_offset, flush.log_version))
 
     def _write_repair(self, action: act.WriteRepair) -> None:
-        if self.is_full:
+        if self.is_full or self.world.oddities.is_out_of_space():
+            self.world.count("repair without space")
             self.store.give_up_repair()
             self.events.insert(0, ev.RepairRefused("no space left on device"))
             return
@@ -340,7 +341,7 @@ class CoreHost:
 
     def _write_chunk(self, action: act.WriteSnapshotChunk) -> None:
         store, snapshot_id = self.store, action.snapshot_id
-        if self.is_full:
+        if self.is_full or self.world.oddities.is_out_of_space():
             store.incoming = None
             self.events.insert(0, ev.SnapshotRefused(snapshot_id, "no space left on device", lacks_space=True))
             return

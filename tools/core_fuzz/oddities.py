@@ -50,11 +50,15 @@ class Oddities:
 
     proves_nothing: float = 0.0
     """How likely nothing proves that a Fetch is of the replica whose id it gives."""
+    breaks: float = 0.0
+    """How likely a connection breaks as time goes by, whether anything is asked over it or not."""
+    lacks_space: float = 0.0
+    """How likely a write beside the log finds no space, though nobody has told that the disk is full."""
 
     @classmethod
     def of(cls, seed: int, theme: str) -> Oddities:
         """Draw them."""
-        random = chance.Random(f"oddities of {theme}/{seed}")
+        random, more = (chance.Random(f"{which} of {theme}/{seed}") for which in ("oddities", "more oddities"))
         return cls(
             random=random,
             moves=random.choice((0.0, 0.0, 0.3)),
@@ -63,11 +67,17 @@ class Oddities:
             listens_twice=random.choice((0.0, 0.0, 0.5)),
             hides_places=random.choice((0.0, 0.0, 0.0, 0.5, 0.9)),
             proves_nothing=random.choice((0.0, 0.0, 0.1, 0.5)),
+            breaks=more.choice((0.0, 0.0, 0.0, 0.02)),
+            lacks_space=more.choice((0.0, 0.0, 0.0, 0.3)),
         )
 
     def is_unproven(self) -> bool:
         """Whether nothing proves of whom the next Fetch is."""
         return self.proves_nothing > 0.0 and self.random.random() < self.proves_nothing
+
+    def is_out_of_space(self) -> bool:
+        """Whether the next write beside the log finds no space."""
+        return self.lacks_space > 0.0 and self.random.random() < self.lacks_space
 
     def as_said(self, body: Any) -> Any:
         """Return a message as it is sent: with or without where the leader is reached."""

@@ -16,7 +16,7 @@ from typing import Any, Final
 import attrs
 
 from kraftlib.consensus import events as ev
-from kraftlib.consensus.roles import Leader
+from kraftlib.consensus.roles import Leader, Resigned
 from kraftlib.consensus.voters import Voter, VoterSet
 from kraftlib.errors import ensure
 from kraftlib.records.batch import Batch, encode_batch
@@ -198,7 +198,7 @@ class CoreWorld:
     def calm_down(self) -> None:
         """No more trouble: what is on its way arrives, in its order, and all that is down starts."""
         self.dying, self.phase.cut = 0.0, frozenset()
-        self.oddities = attrs.evolve(self.oddities, identifies=0.0, hides_places=0.0)
+        self.oddities = attrs.evolve(self.oddities, identifies=0.0, hides_places=0.0, breaks=0.0, lacks_space=0.0)
         self.wire += self.plate
         self.plate = []
         for host in self.hosts.values():
@@ -399,6 +399,8 @@ class CoreWorld:
             )
         if self.oddities.random.random() < self.oddities.identifies:
             self._identify()
+        if self.oddities.breaks and self.oddities.random.random() < self.oddities.breaks:
+            self._break_connection()
         for host in self.up():
             deadline_ms = None if host.core is None else host.core.deadline_ms()
             if deadline_ms is not None and deadline_ms <= self.now_ms:
@@ -410,6 +412,14 @@ class CoreWorld:
         host, other = random.choice(self.up()), random.choice(list(self.hosts))
         self.count("identified peer")
         host.tell(ev.PeerIdentified(self.place(other), random.random() < 0.6))
+
+    def _break_connection(self) -> None:
+        """Let a connection break: often that of one that has just given up its leadership."""
+        random, up = self.oddities.random, self.up()
+        leaving = [host for host in up if isinstance(host.running.state.role_state, Resigned)]
+        host = random.choice(leaving if leaving and random.random() < 0.5 else up)
+        self.count("broken connection")
+        host.tell(ev.ConnectionLost(random.choice(list(self.hosts)), refused=random.random() < 0.3))
 
     def append(self) -> None:
         for host in self.leaders():

@@ -275,7 +275,8 @@ class FetchFollowerRules(RuleSet):
         self._downloads.follow(actions)
         if self._answered is not None and self.state.role_state is self._role:
             self._look_at_pause(self._answered, event, actions)
-        if type(event) is ev.SnapshotRefused and isinstance(self._role, Follower) and state.role_state is self._role:
+        is_refused = type(event) in (ev.SnapshotRefused, ev.RepairRefused)
+        if is_refused and isinstance(self._role, Follower) and state.role_state is self._role:
             self._is_left_alone(self._role.leader_id, state.now_ms + state.config.retry_backoff_ms, event)
         self._end_step(actions)
 
