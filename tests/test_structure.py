@@ -23,7 +23,7 @@ LINES: Final[Mapping[str, int]] = {
     "controller": 5_500,
     "consensus": 5_500,
     "coordination": 3_350,
-    "machines": 1_000,
+    "machines": 1_100,
     "offline": 1_300,
     "recipes": 2_300,
     "runtime": 8_000,

@@ -1,10 +1,12 @@
 """The records of `Machines` and the values of their snapshots, as bytes.
 
-    record             int8 MAGIC, int8 kind, int8 version, struct
+    command            int8 MAGIC, int8 1, int8 version, int8 length, machine, int32 version of the command, value
+    other record       int8 MAGIC, int8 kind, int8 version, struct
     snapshot header    int8 0, int8 version, struct
     snapshot value     int8 1, int8 length, name, value of the machine of that name
 
-The version is that of this format. What a machine makes of its own values is in its hands.
+The version is that of this format. A command has no struct, since there are so many of them. What a machine makes of
+its own values is in its hands.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Final
 
 import attrs
 
-from kraftlib.codec.declared import Message, Struct, array, binary, int32, int64, message, read, string, write_into
+from kraftlib.codec.declared import Message, Struct, array, int32, int64, message, read, string, write_into
 from kraftlib.codec.reader import Reader
 from kraftlib.errors import ConfigError, LocalProtocolError, RemoteProtocolError, UnsupportedError
 
@@ -32,15 +34,14 @@ NAME_BYTES_MAX: Final = 100
 HEADER, VALUE = 0, 1
 
 
-@message(kind="data", versions="0", flexible="0+")
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class Command(Message):
+@attrs.frozen(kw_only=True)
+class Command:
     """A value for one machine."""
 
-    machine: str = string("0+")
-    version: int = int32("0+")
+    machine: str
+    version: int
     """The level that the machine must have."""
-    value: bytes = binary("0+")
+    value: bytes = b""
 
 
 @message(kind="data", versions="0", flexible="0+")
@@ -114,12 +115,18 @@ class Header(Message):
         level: int = int32("0+")
 
 
-_KINDS: Final[Mapping[int, type[Message]]] = {1: Command, 2: Announce, 3: Want, 4: Raise}
+_COMMAND: Final = bytes((MAGIC, 1, VERSION))
+_KINDS: Final[Mapping[int, type[Message]]] = {2: Announce, 3: Want, 4: Raise}
 _KIND_OF: Final = {message: kind for kind, message in _KINDS.items()}
 
 
-def encode(record: Message) -> bytes:
+def encode(record: Message | Command) -> bytes:
     """Return the value of a record. Raises: ConfigError, if something does not fit into its field."""
+    if isinstance(record, Command):
+        name = record.machine.encode()
+        if not 1 <= len(name) <= NAME_BYTES_MAX or not 0 <= record.version <= LEVEL_MAX:
+            raise ConfigError(f"a command of version {record.version} for machine {record.machine!r} does not fit")
+        return b"".join((_COMMAND, bytes((len(name),)), name, record.version.to_bytes(4, "big"), record.value))
     out = bytearray((MAGIC, _KIND_OF[type(record)], VERSION))
     try:
         write_into(out, record, VERSION)
@@ -128,11 +135,13 @@ def encode(record: Message) -> bytes:
     return bytes(out)
 
 
-def decode(data: bytes) -> Message:
+def decode(data: bytes) -> Message | Command:
     """Read the value of a record.
 
     Raises: RemoteProtocolError, if it is not of this format; UnsupportedError, if a newer release has written it.
     """
+    if data[:3] == _COMMAND:
+        return _decode_command(data)
     if not data or data[0] != MAGIC:
         raise RemoteProtocolError(f"{data[:16]!r} is no record of kraftlib.machines: make it with Machines.command()")
     reader = Reader(data)
@@ -141,6 +150,17 @@ def decode(data: bytes) -> Message:
     if message is None or version != VERSION:
         raise UnsupportedError(f"a record of kind {kind} in version {version} is not known to this release: upgrade it")
     return read(message, reader, VERSION, expect_end=True)
+
+
+def _decode_command(data: bytes) -> Command:
+    end = 4 + data[3] if len(data) > 3 else 4
+    if len(data) < end + 4:
+        raise RemoteProtocolError(f"a command of {len(data)} bytes ends too early")
+    try:
+        machine = data[4:end].decode()
+    except UnicodeDecodeError as error:
+        raise RemoteProtocolError(f"{data[4:end]!r} is no name of a machine: {error}") from None
+    return Command(machine=machine, version=int.from_bytes(data[end : end + 4], "big"), value=data[end + 4 :])
 
 
 def encode_header(header: Header) -> bytes:

@@ -82,6 +82,29 @@ def test_each_machine_gets_its_own_commands_and_a_part_of_the_snapshot() -> None
     assert (other.levels, list(other.snapshot())) == (do.machines.levels, values)
 
 
+def test_a_machine_without_a_part_in_a_snapshot_is_as_it_began() -> None:
+    def late() -> Machines:
+        return Machines({"stock": Stock(), "orders": Orders()}, serde={"orders": JsonSerde()}, added=["orders"])
+
+    do = Alone(late())
+    do.raise_to("orders", 1)
+    assert do(do.machines.command("orders", {"item": "tea"})) == 1
+    do.machines.restore(iter(list(late().snapshot())))  # as a replica is healed whose state was wrong
+    assert do.machines.levels.of("orders") == 0
+    do.raise_to("orders", 1)
+    assert do(do.machines.command("orders", {"item": "tea"})) == 1
+
+
+@pytest.mark.parametrize("cut", range(3, 12))
+def test_a_command_that_is_cut_changes_nothing(cut: int) -> None:
+    do = Alone(new_shop())
+    before = list(do.machines.snapshot())[1:]
+    result = do(encode(Command(machine="stock", version=1, value=b""))[:cut])
+    assert b"ends too early" in result
+    assert b"is no name of a machine" in do(b"\xfd\1\0\1\xff\0\0\0\1")
+    assert list(do.machines.snapshot())[1:] == before
+
+
 def test_the_time_of_a_record_never_falls_for_a_machine() -> None:
     orders = Orders()
     do = Alone(Machines({"orders": orders}, serde=JsonSerde()))
