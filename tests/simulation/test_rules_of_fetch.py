@@ -24,7 +24,7 @@ BUGS = [
     bug("RF4", "snapshots.handle_retention_due", "min(state.committed_offset, state.log.end_offset)", "-1"),
     bug("RF11", "log_view.LogView.validate", "end.epoch != epoch or end.offset < offset", "end.epoch != epoch"),
     bug("RF12", "responses.fetch", "log_start_offset=state.log.start_offset", "log_start_offset=0"),
-    bug("RF13", "fetch_leader._send_records", "min(max(request.max_bytes, 1), MAX_BYTES_LIMIT)", "MAX_BYTES_LIMIT"),
+    bug("RF13", "fetch_leader.answer_max_bytes", "min(max(request.max_bytes, 1), MAX_BYTES_LIMIT)", "MAX_BYTES_LIMIT"),
     bug("RF14", "fetch_leader.expire_parked", "parked.deadline_ms <= state.now_ms", "True"),
     bug("RF15", "fetch_leader.update_high_watermark", "state.log.flushed_offset", "state.log.end_offset"),
     bug("RF20", "fetch_follower.may_fetch", "state.log.flushed_offset == state.log.end_offset", "True"),
