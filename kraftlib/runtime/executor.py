@@ -103,8 +103,8 @@ class Executor:
         self._disk_full = False
         self._damaged_at: Offset | None = None
         """A record that could not be read; None once the disk was asked to look at it."""
-        self._answer: ev.Event | None = None
-        """The last event that came from the disk while the core waited for it."""
+        self._answers: deque[ev.Event] = deque()
+        """Events from the disk, for which the core waits: it hears them in this order, before all others."""
         self.is_stopped = False
         """Whether it has stopped or failed. Results of the disk are then dropped."""
         self._woken = False
@@ -191,6 +191,7 @@ class Executor:
     def _halt(self) -> None:
         self.is_stopped = self._suspended = True
         self._events.clear()
+        self._answers.clear()
 
     def _failure(self, error: BaseException) -> ReplicaFailedError:
         failure = ReplicaFailedError(
@@ -216,6 +217,7 @@ class Executor:
             return
         self._running = True
         perform, events, appends, alarm = self._performer.actions, self._events, self.appends, self._alarm
+        answers = self._answers
         handle, clock = self.core.handle, self._clock
         try:
             while True:
@@ -223,13 +225,15 @@ class Executor:
                     perform[type(action)](action)
                     if self._suspended:
                         return
-                if self._damaged_at is not None and self._may_look_at_damage():
+                # An answer of the disk may name holes. If the core handled it after the look, it would replace the
+                # holes that the look finds.
+                if self._damaged_at is not None and not answers:
                     self._look_at_damage(self._damaged_at)
                     if self._suspended:
                         return
-                elif events:
+                elif answers or events:
                     alarm.stale = True
-                    self._actions = iter(handle(events.popleft(), clock()))
+                    self._actions = iter(handle((answers or events).popleft(), clock()))
                 elif not appends.pending or not self._drain():
                     break
             if self._alarm.settle(self._linger_ms() if self._lingers else None):
@@ -294,9 +298,8 @@ class Executor:
         self._run()
 
     def put_first(self, event: ev.Event) -> None:
-        """Tell the core before anything else that has happened meanwhile."""
-        self._answer = event
-        self._events.appendleft(event)
+        """Tell the core before anything else that has happened meanwhile, behind earlier answers of the disk."""
+        self._answers.append(event)
 
     def look_at_space(self) -> None:
         """Note whether the disk is full, as the log has found out."""
@@ -319,14 +322,6 @@ class Executor:
             logger.error("replica %d: %s", self._node_id, error)
             self._damaged_at = offset
             self._run()
-
-    def _may_look_at_damage(self) -> bool:
-        """Return whether the core has handled the last answer of the disk.
-
-        That answer may name holes in the log. If the core handled it after the look, it would replace the holes that
-        the look finds.
-        """
-        return not self._events or self._events[0] is not self._answer
 
     def _look_at_damage(self, offset: Offset) -> None:
         repair = self._repair

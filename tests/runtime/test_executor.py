@@ -77,6 +77,20 @@ def test_the_truncated_log_is_news_before_anything_that_came_meanwhile(rig: Rig)
     assert rig.core.events[1:] == [ev.LogTruncated(2), ev.TimeoutReached()], "only whole batches go"
 
 
+def test_the_core_hears_the_answers_of_the_disk_in_their_order(rig: Rig) -> None:
+    """Each describes the log as it was then, so the last one must be heard last."""
+    first, second = OffsetAndEpoch(offset=2, epoch=1), OffsetAndEpoch(offset=4, epoch=1)
+    rig.core.on(ev.StateHashed, act.SetSnapshotAside(first, "wrong"), act.SetSnapshotAside(second, "wrong"))
+    rig.executor.submit(ev.StateHashed(offset=4, snapshot_version=0, sha256=bytes(32)))
+    rig.executor.submit(ev.TimeoutReached())
+    rig.disk.finish()
+    rig.disk.finish()
+
+    lost = [event.snapshot_id for event in rig.core.events if isinstance(event, ev.SnapshotLost)]
+    assert lost == [first, second]
+    assert rig.core.events[-1] == ev.TimeoutReached()
+
+
 def test_ten_thousand_inline_writes_do_not_grow_the_stack() -> None:
     rig = Rig(disk=InlineDisk())
     rig.core.first_actions = [VOTE] * 10_000
