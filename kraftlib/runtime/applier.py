@@ -198,6 +198,11 @@ class Applier:
         return feed.next_offset if feed is not None and is_ready else None
 
     @property
+    def is_loading(self) -> bool:
+        """Whether another thread may be replacing the state. It begins in a turn of the loop and never amid one."""
+        return any(feed.is_loading for feed in self._counting)
+
+    @property
     def machine_failure(self) -> ReplicaFailedError | None:
         """Why the state machine was stopped, if it was."""
         return None if self._state_machine is None else self._state_machine.failure
@@ -353,7 +358,7 @@ class Applier:
         self._call_soon_threadsafe(self._schedule)
 
     def _settle_applied(self) -> None:
-        if self._waiters.apply_failure is not None or any(feed.is_loading for feed in self._counting):
+        if self._waiters.apply_failure is not None or self.is_loading:
             return
         applied = self.applied_offset
         if self._waiters.wants_results:

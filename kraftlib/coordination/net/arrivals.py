@@ -55,7 +55,8 @@ class Arrivals:
             applied_offset = self._node.applier.applied_offset
             self._next = engine_future(self._node, partial(self._node.wait_for_offset, applied_offset))
             self._next.add_done_callback(self._applied)
-            self._seen = self._machine.applied
+            # Amid a load another thread replaces the state: pulls have seen nothing of the new one.
+            self._seen = BEFORE_ALL if self._node.applier.is_loading else self._machine.applied
 
     def _applied(self, future: asyncio.Future[Any]) -> None:
         self._next = None

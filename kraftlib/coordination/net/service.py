@@ -9,7 +9,7 @@ from typing import Final
 
 import attrs
 
-from kraftlib.coordination.access import AtLeast, Change, Consistency, Done, Gone, Linearizable, Machine
+from kraftlib.coordination.access import BEFORE_ALL, AtLeast, Change, Consistency, Done, Gone, Linearizable, Machine
 from kraftlib.coordination.net.arrivals import Arrivals
 from kraftlib.errors import (
     BacklogFullError,
@@ -99,8 +99,11 @@ class Service:
                     await self._barrier(timeout_ms)
                 elif isinstance(consistency, AtLeast):
                     await self._applied(consistency.offset)
+                while self._node.applier.is_loading:  # another thread replaces the state meanwhile
+                    await self._applied(BEFORE_ALL)
         except TimeoutError:
             raise TimedOutError(f"{consistency} was not reached here within {timeout_ms} ms") from None
+        self._node.ensure_applying()
         return self._machine.applied, self._machine.query(question)
 
     async def pull(
@@ -136,7 +139,7 @@ class Service:
 
     def _look_at(self, selector: bytes, since: Offset, max_bytes: int) -> Pulled:
         machine = self._machine
-        if max_bytes <= 0:
+        if max_bytes <= 0 or self._node.applier.is_loading:  # another thread replaces the state meanwhile
             return Pulled(since)
         try:
             found = machine.changes(selector, since, most=CHANGES)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -118,3 +119,56 @@ async def test_a_query_that_has_given_up_is_forgotten() -> None:
             with pytest.raises(TimedOutError):
                 await access.query(question("sum"), consistency=AtLeast(2**60), timeout_ms=1)
         assert len(access.client._engine.node.applier.offset_waiters) < 10
+
+
+class Interleaved(ServiceMachine):
+    """Has its state replaced in the midst of a look, if there is one meanwhile, as a switch of threads may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_restoring, self.may_restore, self.is_restored = (threading.Event() for _ in range(3))
+
+    def restore(self, values: Iterable[bytes]) -> None:
+        parts = list(values)
+        self.is_restoring.set()
+        self.may_restore.wait(PATIENCE_S)
+        super().restore(parts)
+        self.is_restored.set()
+
+    def _meanwhile(self) -> None:
+        if self.is_restoring.is_set() and not self.is_restored.is_set():
+            self.may_restore.set()
+            self.is_restored.wait(PATIENCE_S)
+
+    def changes(self, selector: bytes, since: int, *, most: int) -> Sequence[tuple[int, bytes]] | Gone:
+        found = super().changes(selector, since, most=most)
+        self._meanwhile()
+        return found
+
+    def query(self, question: bytes) -> bytes:
+        self._meanwhile()
+        return super().query(question)
+
+
+async def test_no_watch_and_no_query_looks_at_a_machine_that_loads_a_snapshot() -> None:
+    """A watch would lose changes: its look would see the old state, and go on from where the new one ends."""
+    lives = [Interleaved(), Interleaved()]
+    before, machine = lives
+    async with replicas(1, machine=lambda node_id: lives.pop(0), engine="inline") as quorum:
+        caller = await Caller(quorum.running[1]).begin()
+        first = await caller.put("first", b"1")
+        second = await caller.put("second", b"2")
+        await quorum.running[1].client.create_snapshot()
+        await quorum.kill(1)
+        await quorum.start(1)
+        access = quorum.running[1]
+        await until(machine.is_restoring.is_set)
+        watching = asyncio.create_task(anext(aiter(access.watch(EVERYTHING, first.offset))))
+        asking = asyncio.create_task(access.query(question("second"), consistency=STALE, timeout_ms=20_000))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        machine.may_restore.set()
+
+        assert rows(await watching) == [("second", b"2")]
+        offset, _ = await asking
+        assert offset >= second.offset == before.applied
