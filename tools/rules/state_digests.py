@@ -3,7 +3,7 @@
 | id | rule |
 |---|---|
 | RD1 | a StateDigest is answered with all that is known here; a sound leader offers its snapshot, or takes one |
-| RD2 | a replica is quarantined exactly when a majority of the voters has told another state than its own |
+| RD2 | a replica is quarantined exactly when a majority of the voters has told another state than its own since it agreed |
 | RD3 | each voter that has not told the newest offset, or not heard of it, is asked, and nobody else, with pauses |
 | RD4 | nothing of a wrong state is kept, and a snapshot that ends where it was found to differ, or later, heals it |
 """
@@ -191,7 +191,8 @@ class StateDigestRules(SceneRules):
         if self._has_failed:
             return
         majority = len(self._voters) // 2 + 1
-        for offset in sorted(self._own):
+        wrong: list[Offset] = []
+        for offset in sorted(self._own)[::-1]:
             mine = self._own[offset]
             told = {voter_id: self._told.get(voter_id, {}).get(offset) for voter_id in self._voters.ids}
             told.pop(self.scene.key.id, None)
@@ -201,10 +202,12 @@ class StateDigestRules(SceneRules):
             if right is None:
                 self._look_for_no_majority(offset, mine, told)
             elif right != mine:
-                self._is_wrong(offset)
-                return
+                wrong.append(offset)
             else:
                 self._agree(offset, mine)
+        wrong = [offset for offset in wrong if offset > self._agreed]
+        if wrong:
+            self._is_wrong(min(wrong))
 
     def _is_wrong(self, offset: Offset) -> None:
         self._wrong_at, self._has_failed, self._due_ms = offset, True, self.scene.now_ms

@@ -216,11 +216,14 @@ def _is_digest(row: Any) -> bool:
 
 
 def judge(state: ReplicaState) -> list[Action]:
-    """Compare the states at each offset that is known here, the oldest first."""
-    digests = state.digests
+    """Compare the states at each offset that is known here, the newest first.
+
+    A state that agrees is right, however it differed before: of an older offset a voter may have told later.
+    """
+    digests, wrong_at = state.digests, None
     if state.machine_failed_ms is not None:  # in quarantine already, or stopped for good
         return []
-    for offset in sorted(digests.own):
+    for offset in sorted(digests.own, reverse=True):
         mine = digests.own[offset]
         told = {voter: mine if voter == state.key.id else _told(state, voter, offset) for voter in state.voters.ids}
         if not state.is_voter:
@@ -229,11 +232,11 @@ def judge(state: ReplicaState) -> list[Action]:
         best, count = max(votes.items(), key=lambda item: item[1], default=(mine, 0))
         if count < state.voters.majority:
             _note_undecided(state, offset, {**told, state.key.id: mine})
-        elif best != mine:
-            return begin_quarantine(state, offset)
-        else:
+        elif best == mine:
             _note_agreement(state, offset, mine)
-    return []
+        elif offset > digests.agreed_offset:
+            wrong_at = offset
+    return [] if wrong_at is None else begin_quarantine(state, wrong_at)
 
 
 def _told(state: ReplicaState, replica_id: ReplicaId, offset: Offset) -> StateDigest | None:

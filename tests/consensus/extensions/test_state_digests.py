@@ -100,6 +100,22 @@ def test_a_majority_with_another_state_quarantines_this_replica_and_one_voter_do
     assert [row.sha256 for row in answer.digests] == [WRONG]
 
 
+def test_a_state_that_agrees_is_right_whatever_is_told_later_of_an_older_one() -> None:
+    """It would wait for ever for a snapshot: the leader's newest may be one that it has, and trusts."""
+    core = follower(1, 1, 1, 1, digest_interval_ms=INTERVAL_MS)
+    hashed(core, WRONG, offset=2)
+    told(core, 2, RIGHT, offset=2)
+    hashed(core, offset=4)
+    told(core, 2, RIGHT, offset=4)
+    told(core, 3, RIGHT, offset=2)
+
+    assert not is_quarantined(core)
+    assert core.status().agreed_offset == 4
+    hashed(core, WRONG, offset=3)
+    told(core, 2, RIGHT, offset=3)
+    assert not is_quarantined(core)
+
+
 def test_a_replica_that_differs_is_named_by_the_others_until_it_does_not(caplog: pytest.LogCaptureFixture) -> None:
     core = follower(1, 1, digest_interval_ms=INTERVAL_MS)
     hashed(core)
