@@ -51,6 +51,9 @@ def handle_snapshot_lost(state: ReplicaState, event: SnapshotLost) -> list[Actio
     state.log.start_offset = event.start_offset
     state.log.epoch_starts = list(event.epoch_starts)
     state.log.lose_snapshot(event.snapshot_id)
+    quarantine = state.digests.quarantine
+    if quarantine is not None and event.snapshot_id.offset >= quarantine.offset:
+        quarantine.is_loading = False  # it may have been the one that was to heal the state
     if event.holes == tuple(state.log.holes):
         return []
     return handle_storage_failed(state, StorageFailed(event.holes))

@@ -153,11 +153,11 @@ class Applier:
         feed.is_stopped, feed.failure = True, failure
         self._fail_waiting(failure, reason)
 
-    def reload(self) -> None:
+    def reload(self, snapshot_id: OffsetAndEpoch) -> None:
         """A good snapshot is stored: load it into the state machine, and go on behind it."""
         feed = self._state_machine
-        if feed is not None and feed.is_stopped:
-            feed.is_stopped, feed.must_reload = False, True
+        if feed is not None and (feed.is_stopped or feed.heals_with is not None):
+            feed.is_stopped, feed.must_reload, feed.heals_with = False, True, snapshot_id
             self._schedule()
 
     def begin_shutdown(self) -> None:
@@ -269,7 +269,7 @@ class Applier:
         if isinstance(reader, BatchReader):
             feed.next_offset = reader.last_offset + 1  # it has held the reader, and is done with it
         if feed.must_reload:
-            feed.must_reload, feed.is_healing, feed.next_offset = False, True, None
+            feed.must_reload, feed.next_offset = False, None
         if self._high_watermark is not None and self._give(feed, self._high_watermark):
             return True
         leader = self._leader
@@ -282,8 +282,8 @@ class Applier:
     def _machine_loaded(self, feed: Feed, snapshot_id: OffsetAndEpoch) -> None:
         """The state machine is done with a snapshot. One that heals it ends its quarantine."""
         self._on_loaded()
-        if feed.is_healing and not feed.is_stopped and not feed.is_loading:
-            feed.is_healing, feed.failure, self._waiters.apply_failure = False, None, None
+        if feed.heals_with == snapshot_id and not feed.is_stopped and not feed.is_loading:
+            feed.heals_with, feed.failure, self._waiters.apply_failure = None, None, None
             self._on_healed(snapshot_id)
 
     def _must_catch_up(self, feed: Feed, leader: LeaderAndEpoch) -> bool:

@@ -324,8 +324,8 @@ class Assembly:
         match action:
             case act.TakeSnapshot():
                 self._loop.call_soon(self.housekeeping.snapshotter.renew)
-            case act.ReloadState():
-                self.applier.reload()
+            case act.ReloadState(snapshot_id=snapshot_id):
+                self.applier.reload(snapshot_id)
             case act.QuarantineState(offset=offset):
                 failure = ReplicaFailedError(
                     f"the state of this replica differs from that of the majority at offset {offset}: it is in "

@@ -30,9 +30,9 @@ class Feed:
     is_stopped: bool = False
     """It has raised, and gets no further calls."""
     must_reload: bool = False
-    """Its state is to be replaced by the newest snapshot."""
-    is_healing: bool = False
-    """It was quarantined, and loads a good snapshot."""
+    """Its state is to be replaced by a snapshot."""
+    heals_with: OffsetAndEpoch | None = None
+    """It was quarantined, and only this snapshot is known to be good."""
     failure: ReplicaFailedError | None = None
     """The error for callers that want to wait for it."""
 

@@ -85,8 +85,12 @@ class Loading:
         self._stop = stop
 
     def load(self, feed: Feed, high_watermark: Offset) -> bool:
-        """Give the newest snapshot that is committed; return whether something was done, and more may be due."""
-        ids = [snapshot for snapshot in self._log.snapshots() if snapshot.offset <= high_watermark]
+        """Give the newest snapshot that is committed; return whether something was done, and more may be due.
+
+        A state that was wrong is healed by the snapshot that the core names: a newer one may have been written of it.
+        """
+        wanted = feed.heals_with
+        ids = [one for one in self._log.snapshots() if one.offset <= high_watermark and wanted in (None, one)]
         if not ids:
             return self._begin_without(feed)
         newest, checks = ids[-1], self._checks
@@ -132,7 +136,7 @@ class Loading:
         self, feed: Feed, base: OffsetAndEpoch, high_watermark: Offset, reader: SnapshotReader
     ) -> LoadedSnapshot | None:
         """Return the checkpoint with the increments on it, where the state machine has any."""
-        overlay = self._increments if feed.is_machine else None
+        overlay = self._increments if feed.is_machine and feed.heals_with is None else None
         return None if overlay is None else overlay.loaded(base, high_watermark, reader, self._reader_closed)
 
     def loaded(self, feed: Feed, snapshot: LoadedSnapshot) -> None:

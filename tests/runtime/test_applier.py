@@ -624,6 +624,24 @@ def test_whoever_waits_for_an_offset_does_not_see_a_state_that_is_being_restored
     assert (slot.result, machine.total) == (9, 100)
 
 
+def test_a_wrong_state_is_healed_by_the_snapshot_of_the_leader_and_not_by_a_newer_one_of_itself(rig: Rig) -> None:
+    """One that is being written when the state is found to be wrong may be there for a moment."""
+    machine = rig.machine()
+    for number in range(4):
+        rig.append(b"%d" % number)
+    rig.applier.advance(4)
+    rig.run()
+    rig.applier.quarantine(ReplicaFailedError("wrong"), "wrong")
+    right = rig.snapshot(2, 1, b"1")
+    rig.log.delete_before(right)
+    rig.snapshot(3, 1, b"700")
+    rig.applier.reload(right)
+    rig.run()
+
+    assert machine.total == 0 + 1 + 2 + 3
+    assert rig.applier.machine_failure is None
+
+
 def test_a_listener_before_a_damaged_place_keeps_nobody_else_from_what_is_sound(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,7 @@ NEWS: Final = (
     ev.SnapshotInstalled,
     ev.SnapshotAdopted,
     ev.SnapshotCreated,
+    ev.SnapshotLost,
 )
 
 
@@ -108,6 +109,8 @@ class StateDigestRules(SceneRules):
                 if self._wrong_at is not None and event.snapshot_id.offset >= self._wrong_at:
                     self._is_loading = True
                     self._wanted.append(act.ReloadState(event.snapshot_id))
+            case ev.SnapshotLost() if self._wrong_at is not None and event.snapshot_id.offset >= self._wrong_at:
+                self._is_loading = False
             case ev.SnapshotCreated() if self._wrong_at is not None and not self._has_passed(event.snapshot_id):
                 reason = "the state of this replica differs from that of the majority"
                 self._wanted.append(act.SetSnapshotAside(event.snapshot_id, reason))

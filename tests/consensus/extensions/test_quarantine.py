@@ -19,6 +19,7 @@ from kraftlib.consensus.events import (
     SnapshotAdopted,
     SnapshotChunkWritten,
     SnapshotCreated,
+    SnapshotLost,
     StateHashed,
     StateHealed,
     TimeoutReached,
@@ -57,7 +58,7 @@ def quarantined(**more: Any) -> tuple[Replica, list[Any]]:
     return core, actions
 
 
-def offered(core: Replica, snapshot_id: OffsetAndEpoch) -> list[Any]:
+def offered(core: Replica, snapshot_id: OffsetAndEpoch, *, wanted_from: int = 4) -> list[Any]:
     """The leader offers a snapshot, the next time that it is asked; its Fetch is answered by then."""
     waiting = [one for one in pending_requests(core) if one.destination in (2, lane_to(2))]
     for one in waiting:
@@ -65,10 +66,22 @@ def offered(core: Replica, snapshot_id: OffsetAndEpoch) -> list[Any]:
     core.handle(TimeoutReached(), core.state.now_ms + 2_000)
     asked = outstanding_to(core, lane_to(2))
     assert isinstance(asked.request, StateDigestRequest)
-    assert asked.request.snapshot_from == 4
+    assert asked.request.snapshot_from == wanted_from
     place = StateDigestResponse.SnapshotId(end_offset=snapshot_id.offset, epoch=snapshot_id.epoch)
     response = StateDigestResponse(error_code=0, snapshot_id=place)
     return core.handle(ResponseReceived(asked.correlation_id, response), core.state.now_ms)
+
+
+def test_another_snapshot_is_asked_for_when_the_one_that_was_to_heal_the_state_is_lost() -> None:
+    core, _ = quarantined()
+    offered(core, SNAPSHOT)
+    adopted = SnapshotAdopted(snapshot_id=SNAPSHOT, controls=(), holes=(), control_batches=())
+    assert ReloadState(SNAPSHOT) in core.handle(adopted, core.state.now_ms)
+    lost = SnapshotLost(snapshot_id=SNAPSHOT, start_offset=4, epoch_starts=(), holes=())
+    core.handle(lost, core.state.now_ms)
+
+    offered(core, OffsetAndEpoch(offset=5, epoch=1), wanted_from=5)
+    assert core.state.role_state.download is not None  # type: ignore[union-attr]
 
 
 def test_snapshots_from_after_the_last_agreement_are_set_aside_and_older_ones_kept() -> None:
