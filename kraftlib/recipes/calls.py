@@ -14,11 +14,22 @@ from kraftlib.codec.declared import Message
 from kraftlib.coordination.access import Access
 from kraftlib.coordination.commands import decode, encode_command
 from kraftlib.coordination.messages import NONE, Release, Result, Status
-from kraftlib.errors import ClosedError, FencedError, OutcomeUnknownError, RefusedError, SessionEndedError
+from kraftlib.errors import (
+    ClosedError,
+    FencedError,
+    OutcomeUnknownError,
+    RefusedError,
+    ReplicaFailedError,
+    SessionEndedError,
+)
 from kraftlib.types import Offset, new_uuid
 
 RENEWALS: Final = 6
 """Renewals within a time to live; without a confirmation for two of them the session is uncertain."""
+
+LATER: Final = (RefusedError, OutcomeUnknownError, ReplicaFailedError)
+"""Errors of an access after which a call is tried again as long as the session lives. A replica that was quarantined is
+healed by and by."""
 
 MARGIN: Final = 10
 """A tenth of the time to live is left for clocks that run at different rates."""
@@ -174,7 +185,7 @@ class Calls:
                     return await self._send(body, own)
                 except ClosedError:
                     return None
-                except (RefusedError, OutcomeUnknownError):
+                except LATER:
                     await self.ended_within(self.ttl_ms / RENEWALS)
             return None
         finally:

@@ -21,14 +21,8 @@ from kraftlib.coordination.messages import (
     Transact,
     Watched,
 )
-from kraftlib.errors import (
-    ClosedError,
-    ConfigError,
-    OutcomeUnknownError,
-    RefusedError,
-    SessionEndedError,
-    TermLostError,
-)
+from kraftlib.errors import ClosedError, ConfigError, SessionEndedError, TermLostError
+from kraftlib.recipes.calls import LATER
 from kraftlib.recipes.holding import Holding
 from kraftlib.recipes.pages import PAGE, all_rows
 from kraftlib.recipes.session import Session
@@ -54,7 +48,7 @@ class Membership:
             return
         try:
             await self._session.call_through(_deletion(self._key))
-        except (OutcomeUnknownError, RefusedError, ClosedError):
+        except (*LATER, ClosedError):
             if error is None:
                 raise
 
@@ -175,7 +169,7 @@ class Claim:
             if error is None:
                 raise self._lost("with the session, which has ended") from ended
             return
-        except (OutcomeUnknownError, RefusedError, ClosedError):
+        except (*LATER, ClosedError):
             if error is None:
                 raise
             return

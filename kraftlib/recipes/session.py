@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 from kraftlib.coordination.access import LINEARIZABLE, Access, Consistency
 from kraftlib.coordination.commands import decode, encode
 from kraftlib.coordination.messages import NONE, Answer, CloseSession, KeepAlive, OpenSession, Question, Selector
-from kraftlib.errors import ClosedError, OutcomeUnknownError, RefusedError, SessionEndedError
-from kraftlib.recipes.calls import RENEWALS, Calls
+from kraftlib.errors import ClosedError, SessionEndedError
+from kraftlib.recipes.calls import LATER, RENEWALS, Calls
 from kraftlib.recipes.pages import whole_state
 from kraftlib.types import Offset
 
@@ -83,7 +83,7 @@ class Session(Calls):
         if not self.ended.is_set():
             time_ms = min(self.timeout_ms, self.ttl_ms)
             # If that fails: it is not renewed any more, so the leader ends it.
-            with contextlib.suppress(RefusedError, OutcomeUnknownError, ClosedError, TimeoutError):
+            with contextlib.suppress(*LATER, ClosedError, TimeoutError):
                 async with asyncio.timeout(time_ms / 1_000):
                     await self.settle()
                     await self.call(CloseSession(), number=0, timeout_ms=time_ms)
@@ -114,7 +114,7 @@ class Session(Calls):
                 await self.renew(timeout_ms=max(1, self.ttl_ms // 3))
             except (SessionEndedError, ClosedError):
                 self.ended.set()
-            except (RefusedError, OutcomeUnknownError):
+            except LATER:
                 continue  # the state says how long that has been so
 
     async def renew(self, *, timeout_ms: int | None = None) -> None:

@@ -6,8 +6,16 @@ import asyncio
 
 import pytest
 
+from kraftlib.coordination.access import Done
 from kraftlib.coordination.messages import Do, Transact
-from kraftlib.errors import ClosedError, OutcomeUnknownError, RefusedError, SessionEndedError, UnavailableError
+from kraftlib.errors import (
+    ClosedError,
+    OutcomeUnknownError,
+    RefusedError,
+    ReplicaFailedError,
+    SessionEndedError,
+    UnavailableError,
+)
 from kraftlib.recipes.face import Recipes
 from kraftlib.recipes.session import Session, SessionState
 from tests.recipes.world import Silent, Troubled, clients
@@ -57,6 +65,49 @@ async def test_it_renews_itself_and_is_lost_when_it_does_not() -> None:
         access.reachable.set()
         await asyncio.wait_for(session.ended.wait(), 10)
         assert (await kraft.session()).is_valid(), "another one is opened when it is needed"
+
+
+class Quarantined(Troubled):
+    """A replica in this process that takes no calls while its state is wrong."""
+
+    is_wrong = False
+
+    async def call(self, command: bytes, *, timeout_ms: int) -> Done:
+        if self.is_wrong:
+            self.calls += 1
+            raise ReplicaFailedError("the state of this replica differs from that of the majority")
+        return await super().call(command, timeout_ms=timeout_ms)
+
+
+async def test_a_session_outlives_a_quarantine_of_the_replica_and_what_was_to_be_undone_is() -> None:
+    access = Quarantined()
+    async with asyncio.timeout(10), clients(1, access=access, ttl_ms=600) as (_, [kraft]):
+        session = await kraft.session()
+        term = await kraft.lock("x").acquire()
+        access.is_wrong = True
+        releasing = asyncio.create_task(term.release())
+        calls = access.calls
+        while access.calls < calls + 2:  # noqa: ASYNC110 - the release, and a renewal or another try
+            await asyncio.sleep(0.01)
+        access.is_wrong = False
+        await releasing
+        await session.settle()
+
+        assert access.bids("lock/x") == []
+        confirmed_ms = session.confirmed_ms
+        while session.confirmed_ms == confirmed_ms:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert session.is_valid()
+
+
+async def test_a_client_closes_although_the_machine_of_its_replica_has_failed() -> None:
+    access = Quarantined()
+    async with access:
+        kraft = Recipes(access, ttl_ms=600)
+        session = await kraft.session()
+        access.is_wrong = True
+        await asyncio.wait_for(kraft.close(), 10)
+        assert session.state is SessionState.ENDED
 
 
 @pytest.mark.parametrize("seed", range(10))
