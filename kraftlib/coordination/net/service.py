@@ -175,7 +175,7 @@ class Service:
                 if epoch >= 0 and epoch != caught_up:
                     await self._barrier(1_000)
                     caught_up = epoch
-                if epoch >= 0 and epoch == self._node.appends.epoch:
+                if epoch >= 0 and epoch == self._node.appends.epoch and not self._node.applier.is_loading:
                     await self._propose_due(epoch)
             except ClosedError:
                 return
