@@ -20,6 +20,22 @@ BACKOFF_MAX_MS: Final = 500
 FIRST_LANE: Final = -1_000_000
 """From here down, destinations are lanes beside the connection between replicas (see `extensions.read_index`)."""
 
+_LANE_SIZE: Final = 2**31
+"""The number of replica ids, each of which has a destination in each lane."""
+
+
+def in_lane(lane: int, replica_id: ReplicaId) -> int:
+    """Return the destination of a replica in a lane; lanes are numbered from 0."""
+    return FIRST_LANE - lane * _LANE_SIZE - replica_id
+
+
+def replica_at(destination: int) -> ReplicaId | None:
+    """Return the replica that a destination stands for; None for a bootstrap server, whose id is not known."""
+    if destination >= 0:
+        return destination
+    return (FIRST_LANE - destination) % _LANE_SIZE if destination <= FIRST_LANE else None
+
+
 RequestT = TypeVar("RequestT", bound=Message, covariant=True)
 
 

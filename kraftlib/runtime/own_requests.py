@@ -12,14 +12,14 @@ from typing import Final
 
 from kraftlib.codec.declared import Message
 from kraftlib.consensus import events as ev
+from kraftlib.consensus.outstanding import in_lane
 from kraftlib.types import Endpoint, ReplicaId
 from kraftlib.wire.apis import APIS
 
-FIRST_DESTINATION: Final = -4_000_000_000_000
-"""Own requests use their own connections, with numbers below those of the connections of readers."""
+FIRST_DESTINATION: Final = in_lane(3, 0)
+"""Own requests use their own connections, beside those of the core."""
 
-
-PROPOSALS: Final = -5_000_000_000_000
+PROPOSALS: Final = in_lane(4, 0)
 """The connections of forwarded appends: the leader answers these only once they are committed."""
 
 

@@ -22,7 +22,7 @@ from kraftlib.errors import ConfigError
 from kraftlib.security.identity import certificate_names, why_not
 from kraftlib.security.pem import Part, parts
 from kraftlib.security.tls import TlsConfig
-from kraftlib.types import is_host, socket_path
+from kraftlib.types import ReplicaId, is_host, socket_path
 
 PASSWORD_MAX_BYTES: Final = 1_024
 
@@ -75,8 +75,8 @@ class Trust:
             return None
         return "neither listen, unix_socket, voters nor bootstrap_servers name a socket in its directory"
 
-    def complaint(self, certificate: Any, number: int) -> str | None:
-        """Return why the server with this certificate is not the replica `number` (below 0: a replica of the cluster).
+    def complaint(self, certificate: Any, replica_id: ReplicaId | None) -> str | None:
+        """Return why the server with this certificate is not that replica (None: any replica of the cluster).
 
         `certificate` is what `ssl` makes of it; None or empty in plaintext, which is nobody's.
         """
@@ -84,7 +84,7 @@ class Trust:
             return None
         names = certificate_names(certificate)
         unnamed = self.unnamed or not self.replicas.isdisjoint(names)
-        return why_not(names, number if number >= 0 else None, cluster_id=self.cluster_id, unnamed=unnamed)
+        return why_not(names, replica_id, cluster_id=self.cluster_id, unnamed=unnamed)
 
 
 @attrs.frozen

@@ -16,7 +16,9 @@ from typing import Any, Final
 import pytest
 
 from kraftlib.config import RaftConfig
+from kraftlib.consensus.extensions import priority, read_index, state_digests
 from kraftlib.runtime.net.tcp import TcpTransport
+from kraftlib.runtime.own_requests import FIRST_DESTINATION, PROPOSALS
 from kraftlib.security.access import AccessConfig
 from kraftlib.security.contexts import Contexts, Trust
 from kraftlib.types import Endpoint, OffsetAndEpoch, ReplicaKey, parse_endpoint
@@ -131,17 +133,41 @@ async def test_who_is_dialled_as_replica_2_is_spoken_to_with_its_certificate_onl
 
 async def test_a_bootstrap_server_is_any_replica_of_the_cluster(authorities: tuple[Authority, Authority]) -> None:
     for uri, is_heard in {"kraft://blue/3": True, "kraft://green/3": False}.items():
-        there = Listening()
-        context = authorities[0].contexts(uri)["server_ssl"]
-        async with asyncio.timeout(PATIENCE_S):
-            server = await asyncio.start_server(there.serve, "127.0.0.1", 0, ssl=context)
-            endpoint = Endpoint(*server.sockets[0].getsockname()[:2])
-            async with server, engine(our_transport(authorities[0]), cluster_id="blue") as ours:
-                ours.network.send(1, -2, endpoint, vote_of_2())
-                await ours.until(1)
-                if is_heard:
-                    await there.over.wait()
-        assert bool(there.got) == is_heard
+        assert await is_spoken_to(authorities[0], uri, -2, expected=is_heard) == is_heard
+
+
+LANES: Final = {
+    "read barriers": read_index.lane_to(2),
+    "priorities": priority.lane_to(2),
+    "digests": state_digests.lane_to(2),
+    "changes of voters": FIRST_DESTINATION - 2,
+    "forwarded appends": PROPOSALS - 2,
+}
+"""The connections to replica 2 beside the one between replicas."""
+
+
+@pytest.mark.parametrize("lane", LANES)
+async def test_each_further_connection_to_replica_2_asks_for_its_certificate(
+    lane: str, authorities: tuple[Authority, Authority]
+) -> None:
+    """Another replica there could acknowledge appends that nobody has, and tell stale reads and digests of its own."""
+    for uri, is_heard in {BLUE_2: True, "kraft://blue/3": False}.items():
+        assert await is_spoken_to(authorities[0], uri, LANES[lane], expected=is_heard) == is_heard
+
+
+async def is_spoken_to(authority: Authority, uri: str, number: int, *, expected: bool) -> bool:
+    """Dial a server with this name as destination `number`; return whether it was sent anything."""
+    there = Listening()
+    context = authority.contexts(uri)["server_ssl"]
+    async with asyncio.timeout(PATIENCE_S):
+        server = await asyncio.start_server(there.serve, "127.0.0.1", 0, ssl=context)
+        endpoint = Endpoint(*server.sockets[0].getsockname()[:2])
+        async with server, engine(our_transport(authority), cluster_id="blue") as ours:
+            ours.network.send(1, number, endpoint, vote_of_2())
+            await ours.until(1)
+            if expected:
+                await there.over.wait()
+    return bool(there.got)
 
 
 USERS: Final = {"our own user": (0, (), True), "another user": (1, (), False), "a listed user": (1, (0,), True)}

@@ -26,7 +26,7 @@ from kraftlib.codec.declared import Message
 from kraftlib.config import PRIORITY_MAX
 from kraftlib.consensus.actions import Action, SendResponse
 from kraftlib.consensus.events import Failure, RequestReceived
-from kraftlib.consensus.outstanding import FIRST_LANE, Outstanding
+from kraftlib.consensus.outstanding import Outstanding, in_lane
 from kraftlib.consensus.requests import back_off, place_to_ask, send
 from kraftlib.consensus.responses import leader_error
 from kraftlib.consensus.roles import Follower, Leader, PreferredVoter, Progress, Transfer
@@ -38,7 +38,7 @@ from kraftlib.wire.messages.election_priority import ElectionPriorityRequest, El
 
 def lane_to(replica_id: ReplicaId) -> int:
     """Return the destination by which a voter tells its leader, beside its Fetches and reads."""
-    return FIRST_LANE - 2**31 - replica_id
+    return in_lane(1, replica_id)
 
 
 def tell_leader(state: ReplicaState, role: Follower) -> list[Action]:

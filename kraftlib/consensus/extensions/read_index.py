@@ -21,7 +21,7 @@ from kraftlib.codec.declared import Message
 from kraftlib.consensus.actions import Action, PassReadBarrier, RefuseReadBarrier, SendResponse
 from kraftlib.consensus.events import Failure, ReadBarrierRequested, RequestReceived
 from kraftlib.consensus.extensions.commit_news import learn_commit
-from kraftlib.consensus.outstanding import FIRST_LANE, Outstanding
+from kraftlib.consensus.outstanding import Outstanding, in_lane
 from kraftlib.consensus.quorum_epoch import send_begin
 from kraftlib.consensus.requests import back_off, place_to_ask, send
 from kraftlib.consensus.responses import leader_error
@@ -38,7 +38,7 @@ TIMEOUT_MAX_MS: Final = 600_000
 def lane_to(replica_id: ReplicaId) -> int:
     """Return the destination by which reads ask a leader: on the usual connection the answer would wait behind a Fetch
     that the leader has parked."""
-    return FIRST_LANE - replica_id
+    return in_lane(0, replica_id)
 
 
 def handle_read_requested(state: ReplicaState, event: ReadBarrierRequested) -> list[Action]:

@@ -22,7 +22,7 @@ from kraftlib.codec.declared import Message
 from kraftlib.consensus.actions import Action, SendResponse
 from kraftlib.consensus.events import Failure, RequestReceived, StateHashed
 from kraftlib.consensus.extensions.quarantine import begin_healing, begin_quarantine, offer
-from kraftlib.consensus.outstanding import FIRST_LANE, Outstanding
+from kraftlib.consensus.outstanding import Outstanding, in_lane
 from kraftlib.consensus.requests import back_off, place_to_ask, send
 from kraftlib.consensus.responses import cluster_error
 from kraftlib.consensus.roles import Follower
@@ -35,10 +35,12 @@ from kraftlib.wire.messages.state_digest import StateDigestRequest, StateDigestR
 OBSERVERS_MAX: Final = 64
 """The number of replicas beside the voters whose digests are kept. It is bounded, since a client may send any id."""
 
+_LANE: Final = in_lane(2, 0)
+
 
 def lane_to(replica_id: ReplicaId) -> int:
     """Return the destination by which a replica asks for digests, beside Fetches, reads and priorities."""
-    return FIRST_LANE - 2 * 2**31 - replica_id
+    return _LANE - replica_id
 
 
 def pause_ms(state: ReplicaState) -> int:
@@ -170,7 +172,7 @@ def handle_state_digest_response(
         back_off(state, outstanding)
         return []
     state.connections.succeeded(outstanding.destination)
-    asked_id = FIRST_LANE - 2 * 2**31 - outstanding.destination
+    asked_id = _LANE - outstanding.destination
     _note(state, asked_id, response.digests)
     if max((row.offset for row in outstanding.request.digests), default=-1) == max(state.digests.own, default=-1):
         state.digests.informed.add(asked_id)
@@ -189,7 +191,7 @@ def handle_state_digest_failed(
     """A voter was not reached; or it knows no such question, and is left alone until the next digest."""
     back_off(state, outstanding)
     if failure is Failure.UNSUPPORTED_VERSION:
-        state.digests.without_answer.add(FIRST_LANE - 2 * 2**31 - outstanding.destination)
+        state.digests.without_answer.add(_LANE - outstanding.destination)
     return []
 
 

@@ -86,7 +86,7 @@ class ClientConnection(asyncio.Protocol):
         reason = (
             unverified(transport.get_extra_info("sslcontext"), certificate)
             or self._valid.is_over(trust.contexts)
-            or trust.complaint(certificate, self._route.destination.number)
+            or trust.complaint(certificate, self._route.destination.replica_id)
         )
         if reason is not None:
             # Nothing was sent yet, and nothing must be. It says nothing of the replica that was meant.

@@ -18,7 +18,8 @@ from typing import Protocol, runtime_checkable
 
 import attrs
 
-from kraftlib.types import Endpoint
+from kraftlib.consensus.outstanding import replica_at
+from kraftlib.types import Endpoint, ReplicaId
 
 Frame = bytes | memoryview
 """A whole request or response. A view is of bytes that never change."""
@@ -63,11 +64,17 @@ class Peer:
 class Destination:
     """The target of a connection. Destinations with different numbers never share one, even to the same endpoint.
 
-    `number` is the replica id, or -2, -3, ... for a bootstrap server whose id is not known (KIP-853).
+    `number` is the replica id; -2, -3, ... for a bootstrap server whose id is not known (KIP-853); or a number far below
+    for a further connection to a replica. A transport that authenticates checks that `replica_id` is who answers.
     """
 
     number: int
     endpoint: Endpoint
+
+    @property
+    def replica_id(self) -> ReplicaId | None:
+        """The replica that is meant; None for a bootstrap server."""
+        return replica_at(self.number)
 
 
 @runtime_checkable
