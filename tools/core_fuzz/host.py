@@ -118,6 +118,8 @@ class CoreHost:
         self.voters_since_ms = 0
         self.has_known_voters = False
         self._leaves = False
+        self._wakes: tuple[int | None] | None = None
+        """When the core is due next; None while nobody has asked since its last event."""
         self.asked_for_snapshot = False
         """Whether the core wants a snapshot, of which the runtime hears when the event is over."""
         self._actions: Mapping[type, Callable[[Any], None]] = {
@@ -165,6 +167,13 @@ class CoreHost:
             raise InvariantError(f"{self} is down")
         return self.core
 
+    @property
+    def wakes_ms(self) -> int | None:
+        """When the core has something to do next: that changes with its events alone, and is asked all the time."""
+        if self._wakes is None:
+            self._wakes = (self.running.deadline_ms(),)
+        return self._wakes[0]
+
     def new_disk(self) -> None:
         """Be another replica from now on, with an empty disk."""
         self.lost_disks.append((self.key, self.store))
@@ -196,7 +205,7 @@ class CoreHost:
             kept=self.store.kept_download(),
         )
         self.has_known_voters |= BOOTSTRAP_SNAPSHOT in self.store.snapshots
-        self.referee = Referee(self.core)
+        self.referee, self._wakes = Referee(self.core), None
         self._perform(self.referee.start(world.now_ms))
         self._hear_the_disk()
 
@@ -243,7 +252,7 @@ class CoreHost:
 
     def _handle(self, event: ev.Event) -> None:
         world, state = self.world, self.running.state
-        self.hearing = event
+        self.hearing, self._wakes = event, None
         before = situation_of(state)
         self.led_epoch = state.epoch if before[0] is Role.LEADER else None
         world.events += 1

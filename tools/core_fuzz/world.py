@@ -389,7 +389,7 @@ class CoreWorld:
     def pass_time(self, *, whole: bool) -> None:
         """Let time go to the next moment that somebody waits for; with `whole`, no one's is passed over."""
         random = self.random
-        due = [(at_ms, host.number) for host in self.up() if (at_ms := host.running.deadline_ms()) is not None]
+        due = [(at_ms, host.number) for host in self.up() if (at_ms := host.wakes_ms) is not None]
         if not due:
             return
         at_ms, _ = random.choice(due) if not whole and random.random() < self._skips else min(due)
@@ -402,8 +402,8 @@ class CoreWorld:
         if self.oddities.breaks and self.oddities.random.random() < self.oddities.breaks:
             self._break_connection()
         for host in self.up():
-            deadline_ms = None if host.core is None else host.core.deadline_ms()
-            if deadline_ms is not None and deadline_ms <= self.now_ms:
+            wakes_ms = None if host.core is None else host.wakes_ms
+            if wakes_ms is not None and wakes_ms <= self.now_ms:
                 host.tell(ev.TimeoutReached())
 
     def _identify(self) -> None:
