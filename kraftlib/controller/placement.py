@@ -7,7 +7,7 @@ before, its replicas go to as many racks as there are, and active brokers come b
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
 
 from kraftlib.controller.cluster import Cluster
@@ -37,42 +37,40 @@ def place(
         )
     fenced = [number for number in usable if usable[number].fenced]
     start = random.randrange(len(active))
-    order = [
-        (_striped(_by_rack(cluster, active), start + number), _striped(_by_rack(cluster, fenced), start + number))
-        for number in range(min(partitions, len(active) * max(1, len(fenced))))
+    racks = {number: broker.rack or "" for number, broker in usable.items()}
+    rack_count = len(set(racks.values()))
+    first, last = _striped(racks, active), _striped(racks, fenced)
+    return [
+        _spread(racks, chain(_from(first, turn), _from(last, turn)), replication_factor, rack_count)
+        for turn in range(start, start + partitions)
     ]
-    placed = []
-    for number in range(partitions):
-        first, rest = order[number % len(order)]
-        placed.append(_spread(cluster, [*first, *rest], replication_factor))
-    return placed
 
 
-def _by_rack(cluster: Cluster, brokers: Sequence[int]) -> list[list[int]]:
-    racks: dict[str, list[int]] = {}
+def _striped(racks: Mapping[int, str], brokers: Iterable[int]) -> list[int]:
+    """Return these brokers, one of each rack in turn."""
+    of_racks: dict[str, list[int]] = {}
     for number in sorted(brokers):
-        racks.setdefault(cluster.brokers[number].rack or "", []).append(number)
-    return [racks[rack] for rack in sorted(racks)]
+        of_racks.setdefault(racks[number], []).append(number)
+    rows = zip_longest(*(of_racks[rack] for rack in sorted(of_racks)))
+    return [number for number in chain.from_iterable(rows) if number is not None]
 
 
-def _striped(racks: Sequence[Sequence[int]], start: int) -> list[int]:
-    """Return all brokers, one rack after the other in turn, beginning at `start`."""
-    rows = zip_longest(*racks)
-    order = [number for number in chain.from_iterable(rows) if number is not None]
-    turn = start % len(order) if order else 0
-    return order[turn:] + order[:turn]
+def _from(order: Sequence[int], turn: int) -> Iterator[int]:
+    """Yield all of a circle, beginning at `turn`."""
+    return (order[number % len(order)] for number in range(turn, turn + len(order)))
 
 
-def _spread(cluster: Cluster, order: Sequence[int], count: int) -> tuple[int, ...]:
-    """Return `count` of these brokers: first one of each rack, then any."""
+def _spread(racks: Mapping[int, str], order: Iterable[int], count: int, rack_count: int) -> tuple[int, ...]:
+    """Return `count` of these brokers: first one of each rack, then any. Only as many as needed are looked at."""
     chosen: list[int] = []
-    racks: set[str] = set()
+    others: list[int] = []
+    seen: set[str] = set()
     for number in order:
-        rack = cluster.brokers[number].rack or ""
-        if rack not in racks and len(chosen) < count:
-            racks.add(rack)
+        if racks[number] in seen:
+            others.append(number)
+        else:
+            seen.add(racks[number])
             chosen.append(number)
-        if len(racks) == count:
+        if len(chosen) == count or (len(seen) == rack_count and len(chosen) + len(others) >= count):
             break
-    chosen += [number for number in order if number not in chosen][: count - len(chosen)]
-    return tuple(chosen)
+    return (*chosen, *others[: count - len(chosen)])
