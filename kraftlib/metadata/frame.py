@@ -10,6 +10,8 @@ An unknown type or version is an error, never skipped: a state machine that leav
 
 from __future__ import annotations
 
+from functools import cache
+from types import ModuleType
 from typing import Final
 
 from kraftlib.codec import declared
@@ -17,9 +19,10 @@ from kraftlib.codec.declarations import Message
 from kraftlib.codec.reader import Buffer, Reader
 from kraftlib.codec.varint import write_uvarint
 from kraftlib.errors import LocalProtocolError, RemoteProtocolError
-from kraftlib.metadata.table import record_class, record_type_name
+from kraftlib.metadata.table import RecordType, record_class, record_type_name
 
 FRAME_VERSION: Final = 1
+_PARTITION_HEADS: Final = frozenset(bytes((FRAME_VERSION, RecordType.PARTITION_RECORD, one)) for one in (1, 2))
 
 
 class UnknownRecordError(RemoteProtocolError):
@@ -31,11 +34,23 @@ class UnknownRecordError(RemoteProtocolError):
         self.version = version
 
 
+@cache
+def _partitions() -> ModuleType:
+    """Return the quick codec of partitions. It is loaded with the first of them."""
+    from kraftlib.metadata import partition_bytes
+
+    return partition_bytes
+
+
 def decode_record(value: Buffer) -> tuple[Message, int]:
     """Read the value of a data record; return the metadata record and its version.
 
     Raises: UnknownRecordError, if we do not know its type or version; RemoteProtocolError, if it is no such frame.
     """
+    if type(value) is bytes and value[:3] in _PARTITION_HEADS:
+        found = _partitions().read_usual(value)
+        if found is not None:
+            return found, value[2]
     reader = Reader(value)
     frame_version = reader.uvarint()
     if frame_version != FRAME_VERSION:
@@ -58,6 +73,10 @@ def encode_record(record: Message, version: int) -> bytes:
     """
     if record_class(record.api_key) is not type(record):
         raise LocalProtocolError(f"{record_type_name(type(record))} is no metadata record")
+    if record.api_key == RecordType.PARTITION_RECORD and version > 0:
+        usual: bytes | None = _partitions().write_usual(record, version)
+        if usual is not None:
+            return usual
     out = bytearray()
     write_uvarint(out, FRAME_VERSION)
     write_uvarint(out, record.api_key)
