@@ -61,7 +61,23 @@ PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL = range(4)
 
 
 class ControllerSerde:
-    """Metadata records, encoded by the controller itself: their version depends on metadata.version."""
+    """Metadata records, encoded by the controller itself: their version depends on metadata.version.
+
+    The active controller has its records already when they are committed: they are not decoded again.
+    """
+
+    def __init__(self) -> None:
+        self._own: dict[bytes, Message] = {}
+
+    def encoded(self, record: Message, metadata_version: int) -> bytes:
+        """Return a record of ours as it is appended."""
+        data = encoded(record, metadata_version)
+        self._own[data] = record
+        return data
+
+    def forget(self) -> None:
+        """What is on the way may never be committed."""
+        self._own.clear()
 
     def to_bytes(self, value: bytes) -> bytes:
         """Return it: it is encoded already."""
@@ -69,7 +85,8 @@ class ControllerSerde:
 
     def from_bytes(self, data: bytes) -> Message:
         """Return the record. Raises: RemoteProtocolError, also for a record of a newer Kafka."""
-        return decode_record(data)[0]
+        own = self._own.pop(data, None)
+        return decode_record(data)[0] if own is None else own
 
 
 @attrs.frozen
@@ -113,10 +130,11 @@ class MetadataController(StateMachine):
         self._became_ready = asyncio.Event()
         self._ticker: asyncio.TimerHandle | None = None
         self._controller: QuorumController | None = None
+        self._serde = ControllerSerde()
         self.client: RaftClient[Any] = RaftClient(
             self._config,
             state_machine=self,
-            serde=ControllerSerde(),
+            serde=self._serde,
             service=self,
         )
 
@@ -263,7 +281,7 @@ class MetadataController(StateMachine):
         try:
             for begin in range(0, len(records), step):
                 part = records[begin : begin + step]
-                last = self.client.prepare_append(epoch, [encoded(record, level) for record in part])
+                last = self.client.prepare_append(epoch, [self._serde.encoded(record, level) for record in part])
                 self.client.schedule_prepared_append()
                 self._own_end = last + 1
                 self._fold(part, last + 1 - len(part), epoch)
@@ -337,6 +355,7 @@ class MetadataController(StateMachine):
             return
         logger.info("controller %d is not active any more", self._config.node_id)
         self._epoch = None
+        self._serde.forget()
         self._pure.deactivate()
         waiting, self._waiting = self._waiting, deque()
         for one in waiting:
