@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from kraftlib.codec.declarations import Message
+from kraftlib.controller.config_values import Source
 from kraftlib.controller.journal import Journal, Table
 from kraftlib.metadata.config_records import ConfigRecord
 
@@ -26,7 +27,13 @@ class Configs:
     """The values that are set, by resource."""
 
     def __init__(self, journal: Journal) -> None:
-        self.resources: Final[Table[Resource, Mapping[str, str]]] = Table(journal)
+        self.resources: Final[Table[Resource, Mapping[str, str]]] = Table(journal, watch=self._changed)
+        self.in_general: Final[dict[tuple[str, int], tuple[str, Source]]] = {}
+        """What is in force for a topic that does not set a key, as a node knows it, as far as it was asked for."""
+
+    def _changed(self, resource: Resource, old: Mapping[str, str] | None, new: Mapping[str, str] | None) -> None:
+        if resource[0] == BROKER:
+            self.in_general.clear()
 
     def replay(self, record: ConfigRecord) -> None:
         """A value is set, or removed."""

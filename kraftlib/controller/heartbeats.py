@@ -17,7 +17,7 @@ import enum
 
 from kraftlib.codec.declarations import Message
 from kraftlib.controller.context import Context
-from kraftlib.controller.leadership import come_back, leads, leave, lose_directories
+from kraftlib.controller.leadership import come_back, leave, lose_directories
 from kraftlib.controller.results import Decision, RefusedError
 from kraftlib.controller.sessions import Session
 from kraftlib.controller.versions import has_cordoned_directories
@@ -57,7 +57,7 @@ def heartbeat(context: Context, request: BrokerHeartbeatRequest, version: int) -
         session.shutdown_offset = context.next_offset + len(records) - 1
     if wanted is BrokerState.SHUTDOWN_NOW and (now is not BrokerState.FENCED or broker.in_controlled_shutdown):
         # Its next process need not wait. That of a fenced broker waits for the end of the session, as Kafka has it.
-        context.sessions.forget(request.broker_id)
+        context.sessions.end(request.broker_id, context.now_ms)
     records += _directories(context, request, broker)
     answer = BrokerHeartbeatResponse(
         is_caught_up=request.current_metadata_offset >= broker.broker_epoch,
@@ -77,9 +77,9 @@ def _next_state(
         cluster = context.state.cluster
         active = [number for number in cluster.brokers if cluster.is_active(number)]
         known = context.sessions.lowest_offset(active) >= (session.shutdown_offset or 0)
-        return BrokerState.SHUTDOWN_NOW if known and not leads(context, broker.broker_id) else state
+        return BrokerState.SHUTDOWN_NOW if known and not context.state.topics.leads(broker.broker_id) else state
     if request.want_shut_down:
-        if state is BrokerState.UNFENCED and not request.want_fence and leads(context, broker.broker_id):
+        if state is BrokerState.UNFENCED and not request.want_fence and context.state.topics.leads(broker.broker_id):
             return BrokerState.CONTROLLED_SHUTDOWN
         return BrokerState.SHUTDOWN_NOW
     if request.want_fence:
@@ -135,9 +135,12 @@ def _directories(context: Context, request: BrokerHeartbeatRequest, broker: Regi
 
 def fence_the_silent(context: Context) -> Decision:
     """Fence the broker that has been silent longest, if that was too long; one at a time, as Kafka does."""
-    brokers = context.state.cluster.brokers
-    active = [number for number, broker in brokers.items() if not broker.fenced]
-    for broker_id in context.sessions.expired(active, context.now_ms)[:1]:
-        context.sessions.forget(broker_id)
-        return Decision(fence(context, brokers[broker_id]), is_atomic=False)
+    sessions = context.sessions
+    while (broker_id := sessions.ended(context.now_ms)) is not None:
+        broker = context.state.cluster.brokers.get(broker_id)
+        if broker is not None and not broker.fenced:
+            return Decision(
+                fence(context, broker), is_atomic=False
+            )  # the next look sees it fenced, once that is written
+        sessions.forget(broker_id)
     return Decision()

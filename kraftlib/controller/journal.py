@@ -56,7 +56,7 @@ class Journal:
 
     def before(self, table: Table[K, V]) -> dict[K, V]:
         """Return a copy of a table as the committed records alone have made it."""
-        copy = dict(table.items())
+        copy = table.copy()
         for _, changed, key, old in reversed(self._undo):
             if changed is table:
                 if old is _ABSENT:
@@ -95,6 +95,10 @@ class Table(Generic[K, V]):
     def items(self) -> Iterator[tuple[K, V]]:
         """Iterate over all."""
         return iter(self._items.items())
+
+    def copy(self) -> dict[K, V]:
+        """Return all as a dictionary of its own."""
+        return self._items.copy()
 
     def values(self) -> Iterator[V]:
         """Iterate over the values."""

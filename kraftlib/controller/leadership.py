@@ -59,9 +59,11 @@ def come_back(context: Context, broker_id: int) -> Iterator[Message]:
     """Yield the elections that a broker makes possible by being active again."""
     rules = context.rules(returning=broker_id)
     for partition in context.state.topics.leaderless():
-        record = change(partition, rules, election=election_of(context, partition))
-        if record is not None:
-            yield record
+        election = election_of(context, partition)
+        if broker_id in partition.replicas or election is Election.UNCLEAN:
+            record = change(partition, rules, election=election)
+            if record is not None:
+                yield record
 
 
 def lose_directories(context: Context, broker_id: int, offline: Iterable[UUID]) -> Iterator[Message]:
@@ -76,16 +78,10 @@ def lose_directories(context: Context, broker_id: int, offline: Iterable[UUID]) 
     yield from without(context, broker_id, hit)
 
 
-def leads(context: Context, broker_id: int) -> bool:
-    """Whether a broker leads any partition."""
-    return any(partition.leader == broker_id for partition in context.state.topics.in_sync_on(broker_id))
-
-
 def prefer(context: Context) -> Iterator[Message]:
     """Yield the elections of preferred replicas that are in sync, active, and do not lead."""
     rules = context.rules()
-    for partition in context.state.topics.partitions.values():
-        if partition.replicas and partition.leader != partition.replicas[0]:
-            record = change(partition, rules, election=Election.PREFERRED)
-            if record is not None:
-                yield record
+    for partition in context.state.topics.unbalanced():
+        record = change(partition, rules, election=Election.PREFERRED)
+        if record is not None:
+            yield record

@@ -42,21 +42,25 @@ class Election(enum.Enum):
 
 def replayed(partition: PartitionRecord, change: PartitionChangeRecord) -> PartitionRecord:
     """Return the partition after a change: a named leader begins a leader epoch, every change a partition epoch."""
-    new: dict[str, Any] = {"partition_epoch": partition.partition_epoch + 1}
-    for name in ("replicas", "isr", "removing_replicas", "adding_replicas", "directories"):
-        value = getattr(change, name)
-        if value is not None:
-            new[name] = value
-    if change.leader != LEADER_UNCHANGED:
-        new["leader"] = change.leader
-        new["leader_epoch"] = partition.leader_epoch + 1
-    if change.leader_recovery_state != -1:
-        new["leader_recovery_state"] = change.leader_recovery_state
-    for name in ("eligible_leader_replicas", "last_known_elr"):
-        value = getattr(change, name)
-        if value is not None:
-            new[name] = value or None
-    return attrs.evolve(partition, **new)
+    is_led_anew = change.leader != LEADER_UNCHANGED
+    recovery = change.leader_recovery_state
+    elr, last = change.eligible_leader_replicas, change.last_known_elr
+    return PartitionRecord(  # by hand: `attrs.evolve` takes three times as long
+        unknown_tagged_fields=partition.unknown_tagged_fields,
+        partition_id=partition.partition_id,
+        topic_id=partition.topic_id,
+        replicas=partition.replicas if change.replicas is None else change.replicas,
+        isr=partition.isr if change.isr is None else change.isr,
+        removing_replicas=partition.removing_replicas if change.removing_replicas is None else change.removing_replicas,
+        adding_replicas=partition.adding_replicas if change.adding_replicas is None else change.adding_replicas,
+        leader=change.leader if is_led_anew else partition.leader,
+        leader_recovery_state=partition.leader_recovery_state if recovery == -1 else recovery,
+        leader_epoch=partition.leader_epoch + is_led_anew,
+        partition_epoch=partition.partition_epoch + 1,
+        directories=partition.directories if change.directories is None else change.directories,
+        eligible_leader_replicas=partition.eligible_leader_replicas if elr is None else elr or None,
+        last_known_elr=partition.last_known_elr if last is None else last or None,
+    )
 
 
 @attrs.frozen(kw_only=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 from uuid import UUID
 
@@ -170,10 +171,10 @@ class QuorumController:
         config = self._config
         if 0 < config.leader_imbalance_check_interval_ms <= now_ms - self._last_balance_ms:
             self._last_balance_ms = now_ms
-            return Decision(list(prefer(context))[:RECORDS_MAX])
+            return Decision(list(islice(prefer(context), RECORDS_MAX)))
         if 0 < config.unclean_leader_election_interval_ms <= now_ms - self._last_unclean_ms:
             self._last_unclean_ms = now_ms
-            return Decision(list(elect_unclean(context))[:RECORDS_MAX])
+            return Decision(list(islice(elect_unclean(context), RECORDS_MAX)))
         if config.delegation_token_secret_key is not None and self._is_time_for_tokens(now_ms):
             return remove_expired_tokens(context)
         if 0 < config.no_op_interval_ms <= now_ms - self._last_append_ms:

@@ -115,7 +115,7 @@ def unregister_broker(context: Context, request: UnregisterBrokerRequest, versio
         *without(context, request.broker_id, context.state.topics.eligible_on(request.broker_id)),
         UnregisterBrokerRecord(broker_id=request.broker_id, broker_epoch=known.broker_epoch),
     ]
-    context.sessions.forget(request.broker_id)
+    context.sessions.end(request.broker_id, context.now_ms)
     return Decision(records, UnregisterBrokerResponse(error_message=None), is_atomic=False)
 
 

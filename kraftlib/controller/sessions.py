@@ -5,6 +5,7 @@ After a change of the active controller all sessions begin anew, so that no brok
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
@@ -25,11 +26,14 @@ class Session:
 
 
 class Sessions:
-    """All sessions. Those of fenced brokers count, too: a second process of the same id must wait for their end."""
+    """All sessions. Those of fenced brokers count, too: a second process of the same id must wait for their end.
+
+    Every broker that is not fenced has one. They stand in the order of their ends, so that nobody looks at all of them.
+    """
 
     def __init__(self, session_timeout_ms: int) -> None:
         self.timeout_ms: Final = session_timeout_ms
-        self._sessions: dict[int, Session] = {}
+        self._sessions: OrderedDict[int, Session] = OrderedDict()
 
     def clear(self) -> None:
         """Forget all."""
@@ -41,10 +45,18 @@ class Sessions:
         if session is None or session.broker_epoch != broker_epoch:
             session = self._sessions[broker_id] = Session(broker_epoch, now_ms)
         session.heard_ms = now_ms
+        self._sessions.move_to_end(broker_id)
         return session
 
+    def end(self, broker_id: int, now_ms: int) -> None:
+        """The broker has said good-bye: end its session now."""
+        session = self._sessions.get(broker_id)
+        if session is not None:
+            session.heard_ms = now_ms - self.timeout_ms - 1
+            self._sessions.move_to_end(broker_id, last=False)
+
     def forget(self, broker_id: int) -> None:
-        """The broker has left, or was fenced for its silence."""
+        """Forget a session that has ended, of a broker that is fenced or gone."""
         self._sessions.pop(broker_id, None)
 
     def is_live(self, broker_id: int, broker_epoch: int, now_ms: int) -> bool:
@@ -56,14 +68,12 @@ class Sessions:
             and now_ms - session.heard_ms <= self.timeout_ms
         )
 
-    def expired(self, active: Iterable[int], now_ms: int) -> list[int]:
-        """Return the brokers among `active` that were not heard within the timeout, the longest silent one first."""
-        silent = [
-            (self._sessions[number].heard_ms if number in self._sessions else -1, number)
-            for number in active
-            if number not in self._sessions or now_ms - self._sessions[number].heard_ms > self.timeout_ms
-        ]
-        return [number for _, number in sorted(silent)]
+    def ended(self, now_ms: int) -> int | None:
+        """Return the broker whose session has ended first; None, if all of them last."""
+        broker_id = next(iter(self._sessions), None)
+        if broker_id is None or now_ms - self._sessions[broker_id].heard_ms <= self.timeout_ms:
+            return None
+        return broker_id
 
     def lowest_offset(self, active: Iterable[int]) -> Offset:
         """Return the offset that each of these brokers has read at least; a very great one, if there are none."""

@@ -128,9 +128,11 @@ def in_force(configs: Configs, topic: Mapping[str, str], key: str, *, node_id: i
     setting = SETTINGS[key]
     if key in topic:
         return setting.written(topic[key]), Source.TOPIC
-    for _, value, source in of_brokers(configs, setting, node_id=node_id):
-        return value, source
-    return setting.default, Source.DEFAULT
+    found = configs.in_general.get((key, node_id))
+    if found is None:
+        of_broker = ((value, source) for _, value, source in of_brokers(configs, setting, node_id=node_id))
+        found = configs.in_general[key, node_id] = next(of_broker, (setting.default, Source.DEFAULT))
+    return found
 
 
 def of_brokers(configs: Configs, setting: Setting, *, node_id: int) -> Iterator[tuple[str, str, Source]]:

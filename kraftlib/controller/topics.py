@@ -38,9 +38,19 @@ def _move(of_brokers: dict[int, dict[Key, None]], key: Key, before: Sequence[int
     """Have the partition `key` stand with the brokers `after`, and no longer with those `before`."""
     if before != after:
         for broker_id in before:
-            of_brokers[broker_id].pop(key, None)
+            if broker_id not in after:
+                of_brokers[broker_id].pop(key, None)
         for broker_id in after:
-            of_brokers.setdefault(broker_id, {})[key] = None
+            if broker_id not in before:
+                of_brokers.setdefault(broker_id, {})[key] = None
+
+
+def _mark(keys: dict[Key, None], key: Key, is_among: bool) -> None:
+    """Have `keys` hold the partition `key`, or not."""
+    if is_among:
+        keys[key] = None
+    elif keys:
+        keys.pop(key, None)
 
 
 class Topics:
@@ -56,20 +66,16 @@ class Topics:
         self._eligible: dict[int, dict[Key, None]] = {}
         self._leaderless: dict[Key, None] = {}
         self._moving: dict[Key, None] = {}
+        self._unbalanced: dict[Key, None] = {}
         # Dictionaries stand for sets that keep their order: the records of a decision must not depend on hashes.
 
     def _index(self, key: Key, old: PartitionRecord | None, new: PartitionRecord | None) -> None:
         _move(self._in_sync, key, () if old is None else old.isr, () if new is None else new.isr)
         eligible_before = () if old is None else old.eligible_leader_replicas or ()
         _move(self._eligible, key, eligible_before, () if new is None else new.eligible_leader_replicas or ())
-        if new is not None and new.leader == NO_LEADER:
-            self._leaderless[key] = None
-        else:
-            self._leaderless.pop(key, None)
-        if new is not None and (new.adding_replicas or new.removing_replicas):
-            self._moving[key] = None
-        else:
-            self._moving.pop(key, None)
+        _mark(self._leaderless, key, new is not None and new.leader == NO_LEADER)
+        _mark(self._moving, key, new is not None and bool(new.adding_replicas or new.removing_replicas))
+        _mark(self._unbalanced, key, new is not None and new.replicas[:1] not in ((), (new.leader,)))
 
     # --- the fold ----------------------------------------------------------------------------------------------------
 
@@ -81,10 +87,10 @@ class Topics:
 
     def replay_partition(self, record: PartitionRecord) -> None:
         """A partition exists."""
-        topic = self.topics[record.topic_id]
-        count = max(topic.partition_count, record.partition_id + 1)
-        self.topics.put(record.topic_id, attrs.evolve(topic, partition_count=count))
-        self.partitions.put((record.topic_id, record.partition_id), record)
+        topic, number = self.topics[record.topic_id], record.partition_id
+        if number >= topic.partition_count:
+            self.topics.put(topic.topic_id, Topic(topic.name, topic.topic_id, number + 1))
+        self.partitions.put((topic.topic_id, number), record)  # all keys share one id
 
     def replay_change(self, record: PartitionChangeRecord) -> None:
         """A partition has changed."""
@@ -131,6 +137,10 @@ class Topics:
         """Return the partitions of whose ISR the broker is a part."""
         return [self.partitions[key] for key in self._in_sync.get(broker_id, ())]
 
+    def leads(self, broker_id: int) -> bool:
+        """Whether the broker leads any partition."""
+        return any(self.partitions[key].leader == broker_id for key in self._in_sync.get(broker_id, ()))
+
     def eligible_on(self, broker_id: int) -> list[PartitionRecord]:
         """Return the partitions that the broker may lead, although it is not in their ISR."""
         return [self.partitions[key] for key in self._eligible.get(broker_id, ())]
@@ -142,3 +152,7 @@ class Topics:
     def moving(self) -> list[PartitionRecord]:
         """Return the partitions that are being moved to other brokers."""
         return [self.partitions[key] for key in self._moving]
+
+    def unbalanced(self) -> list[PartitionRecord]:
+        """Return the partitions whose leader is not the first of their replicas."""
+        return [self.partitions[key] for key in self._unbalanced]

@@ -10,6 +10,7 @@ from kraftlib.controller.partitions import NO_LEADER
 from kraftlib.metadata import BrokerRegistrationChangeRecord
 from kraftlib.types import new_uuid
 from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from tests.controller.world import World, directory
 
 FENCED, UNFENCED, SHUT, GONE = "fenced", "unfenced", "in shutdown", "gone"
@@ -119,3 +120,19 @@ def test_failed_and_cordoned_directories_are_written_once() -> None:
     (record,) = world.log[before:]
     assert isinstance(record, BrokerRegistrationChangeRecord)
     assert record.cordoned_log_dirs == ()
+
+
+def test_a_broker_whose_fence_could_not_be_written_is_fenced_at_the_next_look() -> None:
+    """The log may be full when a broker leaves: it must not lead for ever."""
+    world = World().with_brokers(1, 2)
+    world.create("a", partitions=4, factor=2)
+    leaving = BrokerHeartbeatRequest(
+        broker_id=1, broker_epoch=world.state.cluster.brokers[1].broker_epoch, want_fence=True, want_shut_down=True
+    )
+    lost = world.controller.handle(leaving, 1, now_ms=world.now_ms, next_offset=world.next_offset)
+    assert lost.records
+    assert world.controller.tick(now_ms=world.now_ms, next_offset=world.next_offset).records, "nothing was written"
+
+    world.tick()
+    assert world.state.cluster.brokers[1].fenced
+    assert {world.shape("a", number)[0] for number in range(4)} == {2}

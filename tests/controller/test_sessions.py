@@ -10,17 +10,22 @@ def test_a_session_lasts_from_the_last_sign_of_life() -> None:
     assert sessions.is_live(1, 5, 10_000)
     assert not sessions.is_live(1, 5, 10_001)
     assert not sessions.is_live(1, 6, 1_000)
-    sessions.forget(1)
+    sessions.end(1, 1_000)
     assert not sessions.is_live(1, 5, 1_000)
 
 
-def test_the_longest_silent_broker_comes_first_and_one_never_heard_before_all() -> None:
+def test_sessions_end_in_the_order_in_which_brokers_were_heard_and_those_that_left_end_before_all() -> None:
     sessions = Sessions(9_000)
-    for broker_id, heard_ms in ((1, 3_000), (2, 2_000), (3, 9_000)):
+    for broker_id, heard_ms in ((1, 1_000), (2, 2_000), (3, 9_000)):
         sessions.heard(broker_id, 5, heard_ms)
-    assert sessions.expired([1, 2, 3], 12_001) == [2, 1]
-    assert sessions.expired([1, 2, 3, 4], 12_001) == [4, 2, 1]
-    assert sessions.expired([3], 12_001) == []
+    sessions.end(3, 9_000)
+    sessions.heard(1, 5, 9_000)
+    found = []
+    while (broker_id := sessions.ended(12_001)) is not None:
+        found.append(broker_id)
+        sessions.forget(broker_id)
+    assert found == [3, 2]
+    assert sessions.ended(18_001) == 1
 
 
 def test_a_new_epoch_of_a_broker_begins_with_nothing_read() -> None:
