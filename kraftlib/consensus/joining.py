@@ -67,8 +67,10 @@ def _place_to_update(state: ReplicaState, role: Follower) -> Endpoint | None:
 
 def maybe_update_voter(state: ReplicaState, role: Follower) -> list[Action]:
     """Tell the leader where we are reached and what we support, if the voter set does not say so."""
+    if role.updated_voter or state.now_ms < role.update_due_ms:
+        return []
     place = _place_to_update(state, role)
-    if place is None or state.now_ms < role.update_due_ms:
+    if place is None:
         return []
     ask_again_later(state, role)
     if state.log.kraft_version.latest >= 1 and updated_voters(state) == state.voters:

@@ -75,8 +75,9 @@ class OutstandingRequests:
     """The outstanding requests, and the destinations that are left alone for a while."""
 
     request_timeout_ms: int
+    requests: dict[int, Outstanding[Message]] = attrs.field(factory=dict)
+    """Those that wait for an answer, by correlation id, in the order in which they were sent."""
     _next_correlation_id: int = 0
-    _outstanding: dict[int, Outstanding[Message]] = attrs.field(factory=dict)
     _awaiting: dict[int, int] = attrs.field(factory=dict)
     _backing_off: dict[int, int] = attrs.field(factory=dict)
     _failures: dict[int, int] = attrs.field(factory=dict)
@@ -94,7 +95,7 @@ class OutstandingRequests:
         """Note a request as sent; return its correlation id."""
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
-        self._outstanding[correlation_id] = Outstanding(
+        self.requests[correlation_id] = Outstanding(
             correlation_id, destination, endpoint, request, now_ms, read_round, question
         )
         self._awaiting[destination] = correlation_id
@@ -102,7 +103,7 @@ class OutstandingRequests:
 
     def take(self, correlation_id: int) -> Outstanding[Message] | None:
         """Return the request that this answers, once; None if none is waiting for it."""
-        outstanding = self._outstanding.pop(correlation_id, None)
+        outstanding = self.requests.pop(correlation_id, None)
         if outstanding is not None and self._awaiting.get(outstanding.destination) == correlation_id:
             del self._awaiting[outstanding.destination]
         return outstanding
@@ -146,7 +147,7 @@ class OutstandingRequests:
     def expire(self, now_ms: int) -> list[Outstanding[Message]]:
         """Give up requests without an answer in time: their connections are ready again, late answers are ignored."""
         late: list[Outstanding[Message]] = []
-        for request in self._outstanding.values():  # in the order in which they were sent
+        for request in self.requests.values():
             if not request.sent_ms + self.request_timeout_ms <= now_ms:
                 break
             late.append(request)
@@ -156,13 +157,13 @@ class OutstandingRequests:
 
     def deadline_ms(self, now_ms: int) -> int | None:
         """When the next request expires or the next destination is ready again."""
-        times = [request.sent_ms + self.request_timeout_ms for request in self._outstanding.values()]
+        times = [request.sent_ms + self.request_timeout_ms for request in self.requests.values()]
         times += [until for until in self._backing_off.values() if until > now_ms]
         return min(times, default=None)
 
     def forget(self) -> None:
         """Forget everything: answers to what was asked before are not heard any more."""
-        self._outstanding.clear()
+        self.requests.clear()
         self._awaiting.clear()
         self._backing_off.clear()
         self._failures.clear()

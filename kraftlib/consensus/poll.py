@@ -38,15 +38,26 @@ TURNS_MAX: Final = 16
 
 
 def poll(state: ReplicaState) -> list[Action]:
-    """Do everything that is due now."""
-    _watch_disk(state)
+    """Do everything that is due now.
+
+    It runs after every event, and hardly ever finds anything. So what is rare is asked for here, where it costs a look
+    at one field, and not in a function of its own.
+    """
+    log = state.log
+    if log.flushed_offset == log.end_offset:
+        state.flush_waiting_since_ms = None
+    elif state.flush_waiting_since_ms is None:
+        state.flush_waiting_since_ms = state.now_ms
     actions: list[Action] = _relearn(state) if state.amnesia is not None else []
     for _ in range(TURNS_MAX):
         role = state.role_state
         actions += POLLS[type(role)](state, role)
         if state.role_state is role:
-            actions += advance_reads(state) + compare_states(state)
-            return actions + _maybe_complete_shutdown(state) if state.shutting_down else actions
+            if state.reads:
+                actions += advance_reads(state)
+            if state.digests.ask_due_ms is not None:
+                actions += compare_states(state)
+            return actions if state.shutdown_deadline_ms is None else actions + _maybe_complete_shutdown(state)
     raise InvariantError(f"{state.id_text} still changes its role after {TURNS_MAX} turns, now {state.role}")
 
 
@@ -56,13 +67,6 @@ def _relearn(state: ReplicaState) -> list[Action]:
     if recalled or state.shutting_down or not may_fetch(state):
         return recalled
     return [ask_who_leads(state, replica_id, place) for replica_id, place in voters_to_ask(state)]
-
-
-def _watch_disk(state: ReplicaState) -> None:
-    if state.log.flushed_offset == state.log.end_offset:
-        state.flush_waiting_since_ms = None
-    elif state.flush_waiting_since_ms is None:
-        state.flush_waiting_since_ms = state.now_ms
 
 
 def deadline_ms(state: ReplicaState) -> int | None:
@@ -145,12 +149,12 @@ def poll_follower(state: ReplicaState, role: Follower) -> list[Action]:
     """Fetch; stand when the leader has not been heard of for too long."""
     if state.shutting_down:
         return []
-    if _may_leave(state, role) and state.now_ms >= role.fetch_deadline_ms:
+    if state.now_ms >= role.fetch_deadline_ms and _may_leave(state, role):
         return become_prospective(state, "fetch timeout" if role.link is Link.WHOLE else "the leader is dead")
     membership = maybe_update_voter(state, role) if state.is_voter else maybe_join(state, role)
     if membership:
         return membership
-    telling = tell_leader(state, role)
+    telling = [] if role.told_priority or not state.config.election_priority else tell_leader(state, role)
     if role.download is not None:
         return telling + (fetch_chunk(state, role, role.download) or doubt_leader(state, role))
     return telling + fetch_from_leader(state, role)
@@ -167,26 +171,30 @@ def poll_leader(state: ReplicaState, role: Leader) -> list[Action]:
     reason = _reason_to_resign(state, role)
     if reason is not None:
         return become_resigned(state, reason, preferred_successors(role))
-    actions = advance_change(state, role)
+    actions = advance_change(state, role) if role.change is not None or not state.is_voter else []
     if _may_hand_over(state, role):
         return actions + become_resigned(state, "handing leadership over", preferred_successors(role))
     if state.now_ms >= role.begin_epoch_due_ms:
         actions += begin_quorum_epoch(state, role)
-    return actions + expire_parked(state, role) + answer_observers(state, role)
+    if role.parked_deadline_ms is not None and state.now_ms >= role.parked_deadline_ms:
+        actions += expire_parked(state, role)
+    if role.observers_deadline_ms is not None or role.observer_round_due_ms is not None:
+        actions += answer_observers(state, role)
+    return actions
 
 
 def _reason_to_resign(state: ReplicaState, role: Leader) -> str | None:
-    if state.shutting_down and len(state.voters) > 1:
+    if state.shutdown_deadline_ms is not None and len(state.voters) > 1:
         return "shutting down"
     if role.resign_requested:
         return "asked to resign"
-    waiting_ms = state.now_ms - (state.now_ms if state.flush_waiting_since_ms is None else state.flush_waiting_since_ms)
+    waiting_ms = 0 if state.flush_waiting_since_ms is None else state.now_ms - state.flush_waiting_since_ms
     if waiting_ms >= state.config.fetch_timeout_ms and len(state.voters) > 1:
         # Its followers still hear from it, so nobody else would notice: it commits nothing of its own any more.
         return f"the disk has made nothing durable for {waiting_ms} ms"
     if state.now_ms >= role.check_quorum_deadline_ms and (len(state.voters) > 1 or not state.is_voter):
         return "no majority fetches"
-    stalled_ms = stall_deadline_ms(state, role)
+    stalled_ms = None if role.stalled_since_ms is None else stall_deadline_ms(state, role)
     if stalled_ms is not None and state.now_ms >= stalled_ms:
         state.stalls += 1
         ends = {replica_id: progress.end_offset for replica_id, progress in role.progress.items()}
@@ -206,8 +214,10 @@ def _may_hand_over(state: ReplicaState, role: Leader) -> bool:
         else:
             role.transfer = next_leader(state, role)
     transfer = role.transfer
-    target = None if transfer is None else role.progress.get(transfer.target_id)
-    if transfer is None or target is None or state.now_ms >= transfer.deadline_ms:
+    if transfer is None:
+        return False
+    target = role.progress.get(transfer.target_id)
+    if target is None or state.now_ms >= transfer.deadline_ms:
         role.transfer = None
         return False
     return target.end_offset == state.log.end_offset

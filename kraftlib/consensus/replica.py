@@ -121,8 +121,9 @@ class Replica:
         state = self._state
         state.now_ms = max(now_ms, state.now_ms)
         actions = EVENTS[type(event)](state, event)
-        for late in state.connections.expire(state.now_ms):
-            actions = actions + _give_up(state, late, ev.Failure.TIMED_OUT)
+        if state.connections.requests:
+            for late in state.connections.expire(state.now_ms):
+                actions = actions + _give_up(state, late, ev.Failure.TIMED_OUT)
         return actions + poll.poll(state)
 
     def deadline_ms(self) -> int | None:

@@ -43,12 +43,15 @@ class VoterSet:
     """
 
     voters: tuple[Voter, ...] = ()
+    majority: int = attrs.field(init=False, repr=False, eq=False)
+    """The number of voters that is more than half of them."""
     _by_id: Mapping[ReplicaId, Voter] = attrs.field(init=False, repr=False, eq=False)
 
     def __attrs_post_init__(self) -> None:
         by_id = {voter.key.id: voter for voter in self.voters}
         ensure(len(by_id) == len(self.voters), f"an id stands twice in the voter set {self}")
         object.__setattr__(self, "_by_id", by_id)
+        object.__setattr__(self, "majority", len(by_id) // 2 + 1)
 
     @classmethod
     def of(cls, voters: Iterable[Voter]) -> VoterSet:
@@ -107,11 +110,6 @@ class VoterSet:
     def ids(self) -> tuple[ReplicaId, ...]:
         """Ids of the voters, ascending."""
         return tuple(self._by_id)
-
-    @property
-    def majority(self) -> int:
-        """The number of voters that is more than half of them."""
-        return len(self.voters) // 2 + 1
 
     def get(self, replica_id: ReplicaId) -> Voter | None:
         """Return the voter of this id, whatever its directory id."""

@@ -150,7 +150,7 @@ def answer_vote(core: Replica, voter_id: int, *, granted: bool, pre_vote: bool, 
 
 def pending_requests(core: Replica) -> list[Any]:
     """The requests that a core waits for, in the order in which it sent them."""
-    return list(core.state.connections._outstanding.values())
+    return list(core.state.connections.requests.values())
 
 
 def outstanding_to(core: Replica, destination: int) -> Any:

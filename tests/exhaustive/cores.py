@@ -262,12 +262,12 @@ def settle(state: ReplicaState) -> set[int]:
     connections = state.connections
     new = set()
     outstanding = {}
-    for correlation_id, asked in connections._outstanding.items():
+    for correlation_id, asked in connections.requests.items():
         if correlation_id >= CORRELATION_FIRST:
             new.add(asked.destination)
             asked = attrs.evolve(asked, correlation_id=asked.destination)
         outstanding[asked.destination] = asked
-    connections._outstanding = outstanding
+    connections.requests = outstanding
     connections._awaiting = {destination: destination for destination in outstanding}
     connections._next_correlation_id = CORRELATION_FIRST
     connections._backing_off = {dst: LATER for dst, until in connections._backing_off.items() if until > NOW}

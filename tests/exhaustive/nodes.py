@@ -295,8 +295,8 @@ class Nodes:
             moments.append(
                 (tuple(disk.batches), disk.flushed, disk.election, tuple(sent), tuple(answered), tuple(facts))
             )
-        before = set(node.core.state.connections._outstanding)
-        after = core.state.connections._outstanding
+        before = set(node.core.state.connections.requests)
+        after = core.state.connections.requests
         waits_for = set(after)
         new = settle(core.state)
         number = self.nodes.number(

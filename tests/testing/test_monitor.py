@@ -85,7 +85,7 @@ def test_a_leader_that_is_cut_off_and_gives_up_is_fine() -> None:
 
 def test_a_leader_that_outlives_its_disk_is_seen() -> None:
     """A core that does not look at its disk, as one without the rule of S10 would be."""
-    never = Edit("consensus.poll._watch_disk", "state.flush_waiting_since_ms = state.now_ms", "pass")
+    never = Edit("consensus.poll.poll", "state.flush_waiting_since_ms = state.now_ms", "pass")
     with planted(Mutant("one", "a leader keeps a hung disk", (never,))), world() as made:
         leader = made.leader()
         assert leader is not None

@@ -54,8 +54,8 @@ MUTANTS: Final = (
         (
             Edit(
                 "consensus.outstanding.OutstandingRequests.take",
-                "self._outstanding.pop(correlation_id, None)",
-                "self._outstanding.get(correlation_id)",
+                "self.requests.pop(correlation_id, None)",
+                "self.requests.get(correlation_id)",
             ),
             Edit(
                 "consensus.fetch_follower.handle_fetch_response",
@@ -85,9 +85,9 @@ MUTANTS: Final = (
         (
             Edit(
                 "consensus.outstanding.OutstandingRequests.take",
-                "outstanding = self._outstanding.pop(correlation_id, None)",
-                "outstanding = self._outstanding.pop(correlation_id, None) or next(\n"
-                "        iter(self._outstanding.values()), None)",
+                "outstanding = self.requests.pop(correlation_id, None)",
+                "outstanding = self.requests.pop(correlation_id, None) or next(\n"
+                "        iter(self.requests.values()), None)",
             ),
         ),
     ),
