@@ -78,7 +78,7 @@ class ReplicaKey:
     @classmethod
     def of(cls, replica_id: ReplicaId, directory_id: uuid.UUID) -> ReplicaKey:
         """Read a key from a message, in which a directory id that is not known is all zero."""
-        return cls(replica_id, None if directory_id == ZERO_UUID else directory_id)
+        return cls(replica_id, directory_id if directory_id.int else None)
 
     def matches(self, other: ReplicaKey) -> bool:
         """Whether `other` is this voter: same id, and this directory id is unknown or the same."""

@@ -80,10 +80,14 @@ def check_quorum_timeout_ms(state: ReplicaState) -> int:
 
 
 def note_contact(state: ReplicaState, role: Leader, key: ReplicaKey) -> None:
+    """Count a request of a replica, if it is a voter."""
+    if key in state.voters:
+        note_voter(state, role, key.id)
+
+
+def note_voter(state: ReplicaState, role: Leader, voter_id: ReplicaId) -> None:
     """Count a Fetch of a voter: a majority of them restarts the check-quorum timer."""
-    if key not in state.voters:
-        return
-    role.fetched_voters.add(key.id)
+    role.fetched_voters.add(voter_id)
     needed = state.voters.majority - (1 if state.is_voter else 0)
     if len(role.fetched_voters) >= needed:
         restart_check_quorum(state, role)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from kraftlib.codec.declared import Message
 from kraftlib.consensus import responses
 from kraftlib.consensus.actions import Action, AdvanceHighWatermark, AppendToLog, FlushLog, SendRecords, SendResponse
-from kraftlib.consensus.deadlines import note_contact, restart_check_quorum
+from kraftlib.consensus.deadlines import note_voter, restart_check_quorum
 from kraftlib.consensus.events import RecordsSubmitted, RequestReceived
 from kraftlib.consensus.log_view import Diverging, NeedsSnapshot, Valid
 from kraftlib.consensus.received import voters_of_a_record
@@ -24,7 +24,7 @@ from kraftlib.consensus.voters import majority_offset
 from kraftlib.errors import InvariantError, ensure
 from kraftlib.types import METADATA_TOPIC_ID, Offset, ReplicaId, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
-from kraftlib.wire.messages.fetch import FetchRequest
+from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
 
 MAX_BYTES_LIMIT = 8 * 1024 * 1024
 """Never more than this in one answer, whatever is asked for, but always one batch."""
@@ -77,15 +77,16 @@ def handle_fetch(state: ReplicaState, event: RequestReceived[FetchRequest]) -> l
     if not isinstance(judgement, Valid):
         response = responses.fetch(state, judgement=judgement, version=event.version)
         return [SendResponse(event.request_id, response)]
-    kept_up = has_kept_up(role, fetcher, partition.fetch_offset)
+    kept_up = bool(role.observers) and has_kept_up(role, fetcher, partition.fetch_offset)
     actions: list[Action] = []
     if fetcher is not None:
         actions = record_progress(state, role, fetcher, partition.fetch_offset, is_proven=not event.of_observer)
-    if fetcher is not None and fetcher in state.voters:
-        role.progress[fetcher.id].has_space = request.max_bytes > FULL_DISK_MAX_BYTES
+        if fetcher in state.voters:
+            role.progress[fetcher.id].has_space = request.max_bytes > FULL_DISK_MAX_BYTES
     waits = kept_up and request.max_wait_ms > 0 and is_told_in_rounds(state, role, fetcher)
     if partition.fetch_offset < state.log.end_offset and may_send(state, fetcher) and not waits:
-        return [*actions, _send_records(state, event.request_id, request, event.version, partition.fetch_offset)]
+        response = responses.fetch(state, version=event.version)
+        return [*actions, SendRecords(event.request_id, response, partition.fetch_offset, answer_max_bytes(request))]
     if request.max_wait_ms == 0:
         return [*actions, SendResponse(event.request_id, responses.fetch(state, version=event.version))]
     _park(state, role, event, partition, fetcher)
@@ -102,7 +103,7 @@ def _park(
     """Keep a Fetch that there is nothing to answer with; for a moment only, where it lacks a new high watermark."""
     request = event.request
     has_news = state.high_watermark is not None and partition.high_watermark < state.high_watermark
-    in_rounds = is_told_in_rounds(state, role, fetcher)
+    in_rounds = bool(role.observers) and is_told_in_rounds(state, role, fetcher)
     delay_ms = HIGH_WATERMARK_NEWS_DELAY_MS if has_news and not in_rounds else PARKED_MAX_MS
     parked = ParkedFetch(
         request_id=event.request_id,
@@ -138,13 +139,6 @@ def _fetch_error(state: ReplicaState, event: RequestReceived[Message], error: Er
     return [SendResponse(event.request_id, responses.fetch(state, error=error, version=event.version))]
 
 
-def _send_records(
-    state: ReplicaState, request_id: int, request: FetchRequest, version: int, fetch_offset: Offset
-) -> SendRecords:
-    response = responses.fetch(state, version=version)
-    return SendRecords(request_id, response, fetch_offset, answer_max_bytes(request))
-
-
 def answer_max_bytes(request: FetchRequest) -> int:
     """Return how many bytes of records the answer may have; one batch goes always."""
     return min(max(request.max_bytes, 1), MAX_BYTES_LIMIT)
@@ -152,8 +146,7 @@ def answer_max_bytes(request: FetchRequest) -> int:
 
 def judge_fetch(state: ReplicaState, offset: Offset, epoch: int) -> Valid | Diverging | NeedsSnapshot:
     """Judge where a follower stands. An empty one starts from the snapshot even where the log reaches back to 0."""
-    latest = state.log.latest_snapshot
-    if offset == 0 and latest is not None:
+    if offset == 0 and (latest := state.log.latest_snapshot) is not None:
         return NeedsSnapshot(latest)
     return state.log.validate(offset, epoch)
 
@@ -183,29 +176,31 @@ def is_told_in_rounds(state: ReplicaState, role: Leader, fetcher: ReplicaKey | N
 
 
 def _ask_for_round(state: ReplicaState, role: Leader, delay_ms: int) -> None:
-    """There is news for observers: a round is due after so long, if none is before."""
-    if role.waiting_observers:
-        due_ms = max(state.now_ms + delay_ms, role.observers_rest_until_ms)
-        role.observer_round_due_ms = min(role.observer_round_due_ms or due_ms, due_ms)
+    """There is news for observers that wait: a round is due after so long, if none is before."""
+    due_ms = max(state.now_ms + delay_ms, role.observers_rest_until_ms)
+    role.observer_round_due_ms = min(role.observer_round_due_ms or due_ms, due_ms)
 
 
 def answer_parked(state: ReplicaState, role: Leader) -> list[Action]:
-    """Answer the Fetches that wait below the end, if records may leave."""
-    end_offset = state.log.end_offset
-    ready = [
-        parked
-        for parked in role.parked.values()
-        if parked.fetch_offset < end_offset and may_send(state, parked.fetcher)
-    ]
-    for parked in ready:
+    """Answer the Fetches that wait below the end, if records may leave. What an answer says is made once a version."""
+    if not role.parked:
+        return []
+    end_offset, start_offset = state.log.end_offset, state.log.start_offset
+    actions: list[Action] = []
+    made: dict[int, FetchResponse] = {}
+    for parked in list(role.parked.values()):
+        if parked.fetch_offset >= end_offset or not may_send(state, parked.fetcher):
+            continue
         del role.parked[parked.request_id]
-    start_offset = state.log.start_offset  # whoever waits below it asks for a snapshot next
-    return [
-        _send_records(state, parked.request_id, parked.request, parked.version, parked.fetch_offset)
-        if parked.fetch_offset >= start_offset
-        else SendResponse(parked.request_id, responses.fetch(state, version=parked.version))
-        for parked in ready
-    ]
+        response = made.get(parked.version)
+        if response is None:
+            response = made[parked.version] = responses.fetch(state, version=parked.version)
+        if parked.fetch_offset >= start_offset:
+            max_bytes = answer_max_bytes(parked.request)
+            actions.append(SendRecords(parked.request_id, response, parked.fetch_offset, max_bytes))
+        else:  # it asks for a snapshot next
+            actions.append(SendResponse(parked.request_id, response))
+    return actions
 
 
 def expire_parked(state: ReplicaState, role: Leader) -> list[Action]:
@@ -213,8 +208,6 @@ def expire_parked(state: ReplicaState, role: Leader) -> list[Action]:
 
     With records, if they waited for the commit of a change of the voters, and that is the news.
     """
-    if role.parked_deadline_ms is None or state.now_ms < role.parked_deadline_ms:
-        return []
     actions = answer_parked(state, role)
     late = [parked for parked in role.parked.values() if parked.deadline_ms <= state.now_ms]
     for parked in late:
@@ -230,13 +223,13 @@ def handle_records(state: ReplicaState, event: RecordsSubmitted) -> list[Action]
     if not isinstance(role, Leader) or event.epoch != state.epoch:
         raise InvariantError(f"{state.id_text} is {state.role}, it cannot append in epoch {event.epoch}")
     before = voters_of_a_record(state)
-    state.log.append(event.batches)
-    if any(batch.is_control for batch in event.batches):
+    if state.log.append(event.batches):
         changed = before is None or state.voters.is_neighbour_of(before)
         ensure(changed, f"{state.voters} follows {before}: more than one voter would change at once")
         role.control_waits = False
         follow_voters(state, role)
-    _ask_for_round(state, role, COMMIT_WAIT_MS)
+    if role.waiting_observers:
+        _ask_for_round(state, role, COMMIT_WAIT_MS)
     return [AppendToLog(event.batches), *answer_parked(state, role), FlushLog(state.log.log_version)]
 
 
@@ -270,7 +263,7 @@ def record_progress(
             state.refuse(WENT_BACK, f"voter {key} fetches from {offset} after {progress.end_offset}")
         moved = offset != progress.end_offset
         progress.fetched(offset, state.log.end_offset, state.now_ms)
-        note_contact(state, role, key)
+        note_voter(state, role, key.id)
         return update_high_watermark(state, role) if moved else []
     observer = role.observers.get(key)
     if observer is not None and observer.is_proven and not is_proven:
@@ -300,7 +293,8 @@ def update_high_watermark(state: ReplicaState, role: Leader) -> list[Action]:
     for parked in role.parked.values():
         parked.deadline_ms = min(parked.deadline_ms, state.now_ms + HIGH_WATERMARK_NEWS_DELAY_MS)
         role.parked_deadline_ms = min(role.parked_deadline_ms or parked.deadline_ms, parked.deadline_ms)
-    _ask_for_round(state, role, HIGH_WATERMARK_NEWS_DELAY_MS)
+    if role.waiting_observers:
+        _ask_for_round(state, role, HIGH_WATERMARK_NEWS_DELAY_MS)
     role.stalled_since_ms = None
     state.setbacks = 0
     return advance_high_watermark(state, offset)

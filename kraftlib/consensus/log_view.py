@@ -141,16 +141,20 @@ class LogView:
 
     # --- changes -----------------------------------------------------------------------------------------------------
 
-    def append(self, batches: Iterable[Batch]) -> None:
-        """Take note of stamped batches that are appended at the end."""
+    def append(self, batches: Iterable[Batch]) -> bool:
+        """Take note of stamped batches that are appended at the end; return whether there are control batches."""
+        has_control, starts = False, self.epoch_starts
         for batch in batches:
             # Spelled out, as everywhere on the way of a record: the message of `ensure` is built in any case.
             if batch.base_offset != self.end_offset or batch.epoch < self.last_epoch:
                 raise InvariantError(f"{batch} does not continue {self.end}")
-            self.begin_epoch(batch.epoch, batch.base_offset)
+            if not starts or batch.epoch != starts[-1].epoch:
+                self.begin_epoch(batch.epoch, batch.base_offset)
             self.end_offset = batch.last_offset + 1
             if batch.is_control:
+                has_control = True
                 self.observe(batch)
+        return has_control
 
     def begin_epoch(self, epoch: Epoch, start_offset: Offset) -> None:
         """Take note that `epoch` begins; epochs in which nothing was written disappear."""

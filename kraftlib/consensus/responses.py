@@ -141,10 +141,10 @@ def _leader_number(state: ReplicaState) -> int:
     return -1 if leader_id is None else leader_id
 
 
-def _leader_node(state: ReplicaState, node: Any, *, is_named: bool) -> tuple[Any, ...]:
+def _leader_node(state: ReplicaState, node: Any, leader: int, *, is_named: bool) -> tuple[Any, ...]:
     """Say where the leader is reached, if that is known, and if the version has a place for it (`is_named`)."""
     place = state.leader_endpoint if is_named else None
-    return () if place is None else (node(node_id=_leader_number(state), host=place.host, port=place.port),)
+    return () if place is None else (node(node_id=leader, host=place.host, port=place.port),)
 
 
 def election(
@@ -152,11 +152,10 @@ def election(
 ) -> SendResponse:
     """Answer a Vote, BeginQuorumEpoch or EndQuorumEpoch, whose answers have one shape."""
     kind: Any = APIS[event.request.api_key].response
-    partition = kind.PartitionData(
-        error_code=error, leader_id=_leader_number(state), leader_epoch=state.epoch, **granted
-    )
+    leader = _leader_number(state)
+    partition = kind.PartitionData(error_code=error, leader_id=leader, leader_epoch=state.epoch, **granted)
     topic = kind.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
-    endpoints = _leader_node(state, kind.NodeEndpoint, is_named=event.version >= 1)
+    endpoints = _leader_node(state, kind.NodeEndpoint, leader, is_named=event.version >= 1)
     return SendResponse(event.request_id, kind(topics=(topic,), node_endpoints=endpoints))
 
 
@@ -177,19 +176,20 @@ def fetch(
     high_watermark: Offset = -1
     if error is ErrorCode.NONE and state.high_watermark is not None:
         high_watermark = state.high_watermark
+    leader = _leader_number(state)
     partition = FetchResponse.PartitionData(
         error_code=error,
         high_watermark=high_watermark,
         last_stable_offset=-1,
         log_start_offset=state.log.start_offset,
         diverging_epoch=diverging,
-        current_leader=FetchResponse.LeaderIdAndEpoch(leader_id=_leader_number(state), leader_epoch=state.epoch),
+        current_leader=FetchResponse.LeaderIdAndEpoch(leader_id=leader, leader_epoch=state.epoch),
         snapshot_id=snapshot_id,
         aborted_transactions=(),
         records=b"",
     )
     topic = FetchResponse.FetchableTopicResponse(topic_id=METADATA_TOPIC_ID, partitions=(partition,))
-    endpoints = _leader_node(state, FetchResponse.NodeEndpoint, is_named=version >= FETCH_ENDPOINTS_FROM)
+    endpoints = _leader_node(state, FetchResponse.NodeEndpoint, leader, is_named=version >= FETCH_ENDPOINTS_FROM)
     return FetchResponse(responses=(topic,), node_endpoints=endpoints)
 
 
@@ -206,17 +206,16 @@ def fetch_snapshot(
 
     Errors carry *empty*, not null, records: Kafka's own fail on the null and reach nobody (KIP-630, FetchSnapshot).
     """
+    leader = _leader_number(state)
     partition = FetchSnapshotResponse.PartitionSnapshot(
         error_code=error,
         snapshot_id=FetchSnapshotResponse.SnapshotId(end_offset=snapshot_id.offset, epoch=snapshot_id.epoch),
-        current_leader=FetchSnapshotResponse.LeaderIdAndEpoch(
-            leader_id=_leader_number(state), leader_epoch=state.epoch
-        ),
+        current_leader=FetchSnapshotResponse.LeaderIdAndEpoch(leader_id=leader, leader_epoch=state.epoch),
         position=position,
         unaligned_records=b"",
     )
     topic = FetchSnapshotResponse.TopicSnapshot(name=topic_name, partitions=(partition,))
-    endpoints = _leader_node(state, FetchSnapshotResponse.NodeEndpoint, is_named=version >= 1)
+    endpoints = _leader_node(state, FetchSnapshotResponse.NodeEndpoint, leader, is_named=version >= 1)
     return FetchSnapshotResponse(topics=(topic,), node_endpoints=endpoints)
 
 

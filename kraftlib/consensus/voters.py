@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 import attrs
 
 from kraftlib.config import StaticVoter
-from kraftlib.errors import ensure
+from kraftlib.errors import InvariantError, ensure
 from kraftlib.records.control import check_voters
 from kraftlib.records.control_messages import VotersRecord
 from kraftlib.types import ZERO_UUID, Endpoint, Offset, ReplicaId, ReplicaKey
@@ -104,7 +104,10 @@ class VoterSet:
     def __contains__(self, key: ReplicaKey) -> bool:
         """Whether this very replica votes; an unknown directory id of the *voter* matches any, one of `key` none."""
         voter = self._by_id.get(key.id)
-        return voter is not None and voter.key.matches(key)
+        if voter is None:
+            return False
+        directory_id = voter.key.directory_id
+        return directory_id is None or directory_id == key.directory_id
 
     @property
     def ids(self) -> tuple[ReplicaId, ...]:
@@ -212,7 +215,8 @@ def majority_offset(end_offsets: Iterable[Offset]) -> Offset:
     Raises: InvariantError, if there are no voters and hence no majority.
     """
     ordered = sorted(end_offsets, reverse=True)
-    ensure(ordered, "a quorum has at least one voter")
+    if not ordered:
+        raise InvariantError("a quorum has at least one voter")
     # In descending order, n // 2 + 1 voters are at or above the element at n // 2: a majority, be n odd or even.
     return ordered[len(ordered) // 2]
 

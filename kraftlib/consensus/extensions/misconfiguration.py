@@ -84,7 +84,7 @@ def look_at_asker(state: ReplicaState, event: RequestReceived[Message]) -> Error
         return ErrorCode.NONE
     if isinstance(request, VoteRequest | BeginQuorumEpochRequest):
         _look_at_receiver(state, request)
-    said = _tagged(request, VOTERS_TAG)
+    said = _tagged(request, VOTERS_TAG) if request.unknown_tagged_fields else None
     if not said or not state.static_voters or said == introduction(state)[0][1]:
         return ErrorCode.NONE
     ours, theirs = ids_text(state.static_voters), _voters_text(said)
