@@ -51,8 +51,8 @@ def restart_fetch_timer(state: ReplicaState, role: Follower) -> None:
 
 def note_sign_of_life(state: ReplicaState, role: Follower) -> None:
     """The leader has answered a Fetch: it has its whole time again, and no other voter has our pre-vote."""
-    restart_fetch_timer(state, role)
     if not role.is_left:
+        role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms
         role.heard = Heard.ANSWER
 
 

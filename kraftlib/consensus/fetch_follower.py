@@ -59,7 +59,8 @@ def fetch_from_leader(state: ReplicaState, role: Follower) -> list[Action]:
 def may_fetch(state: ReplicaState) -> bool:
     """Whether the disk has done all that a Fetch would vouch for, or go on from. What an older leader has begun to
     repair is begun anew."""
-    repair.forget_old_leader(state)
+    if state.filling is not None:
+        repair.forget_old_leader(state)
     is_repairing = state.filling is not None and state.filling.is_writing
     return state.log.flushed_offset == state.log.end_offset and not is_repairing and not state.is_truncating
 
@@ -84,7 +85,9 @@ def _fetch(state: ReplicaState, role: Follower, place: Endpoint) -> Action:
     While our vote is forgotten we ask as nobody: we may have voted for somebody newer, who was elected without it.
     """
     question = _question(state, role)
-    max_wait_ms = 0 if repair.asks_first(state) or repair.seeks_leader_end(state) else state.config.fetch_max_wait_ms
+    max_wait_ms = state.config.fetch_max_wait_ms
+    if question.is_anonymous and (repair.asks_first(state) or repair.seeks_leader_end(state)):
+        max_wait_ms = 0
     request = _fetch_request(state, question.position, anonymous=question.is_anonymous, max_wait_ms=max_wait_ms)
     return send(state, role.leader_id, place, request, question=question)
 
@@ -130,7 +133,7 @@ def handle_fetch_response(
     ours = only_partition(response.responses, "topic_id", wanted=METADATA_TOPIC_ID)
     answer, partition = read_answer(state, response, ours)
     concerns_us, actions = common_part(state, outstanding, answer)
-    if partition is not None:
+    if partition is not None and state.amnesia is not None:
         repair.note_epoch(state, outstanding.destination, answer.epoch)
     role = state.role_state
     if not concerns_us or partition is None:

@@ -96,7 +96,8 @@ class LogView:
     @property
     def end(self) -> OffsetAndEpoch:
         """Position of the whole log, as elections compare it."""
-        return OffsetAndEpoch(epoch=self.last_epoch, offset=self.end_offset)
+        starts = self.epoch_starts
+        return OffsetAndEpoch(epoch=starts[-1].epoch if starts else self.last_epoch, offset=self.end_offset)
 
     @property
     def latest_snapshot(self) -> OffsetAndEpoch | None:

@@ -51,7 +51,7 @@ def _leading_batches(
         if batch.is_control and voters is None and _counts_others(state, batch):
             break
         batches.append(batch)
-        end_offset, last_epoch = batch.end_offset, batch.epoch
+        end_offset, last_epoch = batch.last_offset + 1, batch.epoch
         position += len(batch.data)
     return tuple(batches)
 

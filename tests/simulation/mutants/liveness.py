@@ -186,7 +186,7 @@ MUTANTS: Final = (
         (
             Edit(
                 "consensus.deadlines.note_sign_of_life",
-                "restart_fetch_timer(state, role)",
+                "role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms",
                 "pass",
             ),
         ),

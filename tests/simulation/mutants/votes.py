@@ -135,8 +135,8 @@ MUTANTS: Final = (
         (
             Edit(
                 "consensus.outstanding.OutstandingRequests.take",
-                "self._outstanding.pop(correlation_id, None)",
-                "self._outstanding.get(correlation_id)",
+                "self.requests.pop(correlation_id, None)",
+                "self.requests.get(correlation_id)",
             ),
             Edit("consensus.voters.Tally.record", ".add(voter_id)", ".add(voter_id + 1000 * len(self.granted))"),
         ),
@@ -145,7 +145,7 @@ MUTANTS: Final = (
         "answer-of-an-earlier-election",
         "answers to an earlier election count in this one (E6)",
         (
-            Edit("consensus.outstanding.OutstandingRequests.forget", "self._outstanding.clear()", "pass"),
+            Edit("consensus.outstanding.OutstandingRequests.forget", "self.requests.clear()", "pass"),
             Edit(
                 "consensus.requests.common_part",
                 "answer.epoch < state.epoch or ",
