@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Final, NoReturn
 
 from kraftlib.errors import RemoteProtocolError
+from kraftlib.types import METADATA_TOPIC_ID, ZERO_UUID
 
 Buffer = bytes | bytearray | memoryview
 
@@ -30,8 +31,9 @@ MAX_ELEMENTS: Final = 100_000
 
 @lru_cache(maxsize=512)
 def _uuid(raw: bytes) -> uuid.UUID:
-    # Making one costs more than all the rest of a Fetch's partition, and it is nearly always one of a few.
-    return uuid.UUID(bytes=raw)
+    # Making one costs more than all the rest of a Fetch's partition, and it is nearly always one of a few. Whoever
+    # compares with a constant of ours finds the very same object.
+    return next((known for known in (METADATA_TOPIC_ID, ZERO_UUID) if known.bytes == raw), None) or uuid.UUID(bytes=raw)
 
 
 class Reader:

@@ -179,7 +179,7 @@ class Replica:
     @property
     def voters(self) -> VoterSet:
         """The voter set in force."""
-        return self._state.voters
+        return self._state.log.voters.latest
 
     @property
     def kraft_version(self) -> int:

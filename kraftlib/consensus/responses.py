@@ -63,7 +63,10 @@ def only_partition(
 
     `topic` and `index` are the fields in which this message has the topic and the number of the partition.
     """
-    if len(topics) != 1 or getattr(topics[0], topic) != wanted or len(topics[0].partitions) != 1:
+    if len(topics) != 1 or len(topics[0].partitions) != 1:
+        return None
+    named = getattr(topics[0], topic)
+    if named is not wanted and named != wanted:
         return None
     partition = topics[0].partitions[0]
     return partition if getattr(partition, index) == 0 else None

@@ -92,6 +92,8 @@ class Grant:
     """The replicas that its certificate names, or its user is bound to."""
     apis: frozenset[int] = frozenset()
     """The requests that it may send whatever they hold: this is asked with every Fetch."""
+    may_speak_as_voter: bool = False
+    """Whether REPLICA is among its roles: this, too."""
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -136,7 +138,7 @@ class Authorizer:
         """Whether a request is a Fetch of a peer that may not speak as a voter."""
         if request.api_key != ApiKey.FETCH:
             return False
-        return Role.REPLICA not in (self._grants.get(principals) or self._grant(principals)).roles
+        return not (self._grants.get(principals) or self._grant(principals)).may_speak_as_voter
 
     def complaint_of_forwarded(self, principal: str, request: Any, *, broker: tuple[str, ...]) -> str | None:
         """Return the reason to refuse what a broker with these principals forwards for a client; None if it is allowed.
@@ -178,7 +180,9 @@ class Authorizer:
         if len(self._grants) >= REMEMBERED_MAX:
             self._grants.clear()
         apis = frozenset(key for key, role in self.needed.items() if role in roles and _is_for_all_ids(key, roles))
-        grant = self._grants[principals] = Grant(roles=roles, replica_ids=ids, apis=apis)
+        grant = self._grants[principals] = Grant(
+            roles=roles, replica_ids=ids, apis=apis, may_speak_as_voter=Role.REPLICA in roles
+        )
         return grant
 
     def _named(self, names: Iterable[str]) -> frozenset[ReplicaId]:

@@ -26,8 +26,6 @@ import attrs
 from kraftlib.codec import declared
 from kraftlib.codec.reader import Buffer, Reader
 from kraftlib.codec.varint import encode_uvarint
-from kraftlib.errors import RemoteProtocolError
-from kraftlib.types import ZERO_UUID
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
 
 VERSIONS: Final = (17, 18)
@@ -108,7 +106,7 @@ _request_values: Final[Callable[[FetchRequest], tuple[Any, ...]]] = attrgetter(
     "rack_id",
 )
 _fetch_values: Final[Callable[[FetchRequest.FetchPartition], tuple[Any, ...]]] = attrgetter(
-    "partition", "log_start_offset", "partition_max_bytes", "replica_directory_id"
+    "partition", "log_start_offset", "partition_max_bytes", "replica_directory_id.int"
 )
 
 
@@ -209,9 +207,9 @@ def _request_key(request: FetchRequest, version: int, client_id: str | None) -> 
         or partition.unknown_tagged_fields
     ):
         return None
-    if version > 17 and (partition.high_watermark == _NO_WATERMARK or partition.replica_directory_id == ZERO_UUID):
+    if version > 17 and (partition.high_watermark == _NO_WATERMARK or not partition.replica_directory_id.int):
         return None  # then a tag is left out, and what follows stands elsewhere
-    return version, client_id, topic.topic_id, _request_values(request), _fetch_values(partition)
+    return version, client_id, topic.topic_id.int, _request_values(request), _fetch_values(partition)
 
 
 def _request_rest(frame: Buffer, version: int, body: int) -> bytes:
@@ -305,12 +303,11 @@ def decode_response(frame: Buffer, version: int) -> tuple[int, FetchResponse] | 
     """Read an answer like one that was learned: correlation id, message; None, if there was none."""
     if version not in VERSIONS or len(frame) <= _RECORDS_AT:
         return None
-    reader = Reader(frame, _RECORDS_AT)
-    try:
-        records = reader.take(reader.uvarint() - 1)
-    except RemoteProtocolError:
-        return None  # null, or something that the general codec will refuse
-    response = _response_examples.get((version, _response_rest(frame, reader.position)))
+    place = _records_in(frame)
+    if place is None:
+        return None
+    start, end = place
+    response = _response_examples.get((version, _response_rest(frame, end)))
     if response is None:
         return None
     topic = response.responses[0]
@@ -326,7 +323,7 @@ def decode_response(frame: Buffer, version: int) -> tuple[int, FetchResponse] | 
         snapshot_id=old.snapshot_id,
         aborted_transactions=old.aborted_transactions,
         preferred_read_replica=old.preferred_read_replica,
-        records=records,
+        records=memoryview(frame)[start:end],
     )
     message = FetchResponse(
         throttle_time_ms=response.throttle_time_ms,
@@ -336,6 +333,17 @@ def decode_response(frame: Buffer, version: int) -> tuple[int, FetchResponse] | 
         node_endpoints=response.node_endpoints,
     )
     return _CORRELATION_ID.unpack_from(frame)[0], message
+
+
+def _records_in(frame: Buffer) -> tuple[int, int] | None:
+    """Return where the records of an answer begin and end; None, if they are null or the general codec refuses them."""
+    size = shift = 0  # one more than that of the records
+    for at in range(_RECORDS_AT, min(_RECORDS_AT + 5, len(frame))):
+        size |= (frame[at] & 0x7F) << shift
+        if frame[at] < 0x80:
+            return (at + 1, at + size) if 0 < size <= len(frame) - at else None
+        shift += 7
+    return None
 
 
 def learn_response(frame: Buffer, message: FetchResponse, version: int) -> None:
@@ -374,7 +382,7 @@ def _response_key(response: FetchResponse, version: int) -> Any:
         if response.node_endpoints[0].unknown_tagged_fields:
             return None
     no_transactions = partition.aborted_transactions is None
-    return version, topic.topic_id, no_transactions, _response_values(response), _answer_values(partition), endpoint
+    return version, topic.topic_id.int, no_transactions, _response_values(response), _answer_values(partition), endpoint
 
 
 def _response_rest(frame: Buffer, tail_at: int) -> bytes:

@@ -215,13 +215,13 @@ def decode_response(frame: Buffer, *, api_key: int, version: int) -> tuple[int, 
 
     Raises: RemoteProtocolError, if the bytes do not follow it; LocalProtocolError, if we know no such response.
     """
-    known = api(api_key)
-    if known is None or version not in known.versions:
-        raise LocalProtocolError(f"api key {api_key} version {version} is none that we know, so we never asked it")
     if api_key == ApiKey.FETCH:
         hot = fetch_template.decode_response(frame, version)
         if hot is not None:
             return hot
+    known = api(api_key)
+    if known is None or version not in known.versions:
+        raise LocalProtocolError(f"api key {api_key} version {version} is none that we know, so we never asked it")
     reader = Reader(frame)
     correlation_id = reader.int32()
     if _has_tags(api_key, version in known.response.flexible_versions):

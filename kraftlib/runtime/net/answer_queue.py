@@ -9,29 +9,26 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from kraftlib.errors import ensure
+from kraftlib.errors import InvariantError
 from kraftlib.runtime.net.transport import Frame
 
 
 class Answer:
     """The place of one answer in its connection's order; call it with the frame. It is a `Reply`."""
 
-    __slots__ = ("_given", "_queue", "frame")
+    __slots__ = ("_queue", "frame", "given")
 
     def __init__(self, queue: AnswerQueue) -> None:
         self._queue = queue
-        self._given = False
-        self.frame: Frame | None = None
-
-    @property
-    def given(self) -> bool:
+        self.given = False
         """Whether the answer is here, be it a frame or the wish to close."""
-        return self._given
+        self.frame: Frame | None = None
 
     def __call__(self, frame: Frame | None) -> None:
         """Give the answer. None: close the connection when its turn comes. Does nothing if the connection is gone."""
-        ensure(not self._given, "a request is answered once")
-        self._given = True
+        if self.given:
+            raise InvariantError("a request is answered once")
+        self.given = True
         self.frame = frame
         self._queue.given(self)
 

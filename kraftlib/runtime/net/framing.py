@@ -129,17 +129,13 @@ class FrameWriter:
     the owner calls `gather` first and `flush` when the turn ends, which makes one system call of many frames.
     """
 
-    __slots__ = ("_gathering", "_parts", "_sink")
+    __slots__ = ("_parts", "_sink", "gathering")
 
     def __init__(self) -> None:
         self._sink: ByteSink | None = None
         self._parts: list[bytes] = []
-        self._gathering = True  # until there is a connection
-
-    @property
-    def gathering(self) -> bool:
-        """Whether frames wait for `flush`."""
-        return self._gathering
+        self.gathering = True
+        """Whether frames wait for `flush`, as they do until there is a connection."""
 
     def attach(self, sink: ByteSink) -> None:
         """Take `sink` for all frames, first for those that have waited for it."""
@@ -153,13 +149,13 @@ class FrameWriter:
 
     def gather(self) -> None:
         """Keep frames until `flush`."""
-        self._gathering = True
+        self.gathering = True
 
     def flush(self) -> None:
         """Write what was gathered; further frames leave at once."""
         if self._sink is None:
             return
-        self._gathering = False
+        self.gathering = False
         if self._parts:
             parts, self._parts = self._parts, []
             self._sink.write(parts[0] if len(parts) == 1 else b"".join(parts))
@@ -168,11 +164,11 @@ class FrameWriter:
         """Send `frame` with its length, in order."""
         if len(frame) > JOINED_MAX_BYTES and self._sink is not None:
             self._parts.append(len(frame).to_bytes(LENGTH_BYTES, "big"))
-            was_gathering = self._gathering
+            was_gathering = self.gathering
             self.flush()
             self._sink.write(frame)
-            self._gathering = was_gathering
-        elif self._gathering:
+            self.gathering = was_gathering
+        elif self.gathering:
             self._parts.append(framed(frame))
         elif self._sink is not None:
             self._sink.write(framed(frame))

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import attrs
 
+from kraftlib.errors import InvariantError
 from kraftlib.runtime.net.identity import Identities
 from kraftlib.runtime.net.transport import Peer
 from kraftlib.security.authorizer import OF_REPLICAS, Authorizer
@@ -43,8 +44,10 @@ class Judge:
 
     def refusal(self, peer: Peer, request: Any) -> Refusal | None:
         """Return why a request is not taken; None if it is."""
-        if (reason := self._lacks_role(peer, request)) is not None:
-            return Refusal(reason, closes=request.api_key in OF_REPLICAS and peer.forwarded_by is None)
+        is_direct = peer.forwarded_by is None
+        reason = self.authorizer.complaint(peer.principals, request) if is_direct else self._of_forwarded(peer, request)
+        if reason is not None:
+            return Refusal(reason, closes=request.api_key in OF_REPLICAS and is_direct)
         if self.authorize is not None and not self.authorize(peer, request.api_key):
             return Refusal(NOT_BY_THE_APPLICATION, closes=False)
         if (reason := self.identities.complaint(peer, request)) is not None:
@@ -63,10 +66,11 @@ class Judge:
         of_broker = None if broker is None else broker.principals
         return attrs.evolve(peer, is_admin=self.authorizer.is_admin(peer.principals, broker=of_broker))
 
-    def _lacks_role(self, peer: Peer, request: Any) -> str | None:
+    def _of_forwarded(self, peer: Peer, request: Any) -> str | None:
+        """Return why a request in an envelope is not allowed."""
         broker = peer.forwarded_by
         if broker is None:
-            return self.authorizer.complaint(peer.principals, request)
+            raise InvariantError(f"nobody has forwarded a request of {peer}")
         # What the replica answers itself is of voters and features: there the broker must have the right, too.
         if request.api_key not in self.handled:
             reason = self.authorizer.complaint(broker.principals, request)

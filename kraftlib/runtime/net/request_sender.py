@@ -62,11 +62,10 @@ class _Line:
         """Whether the peer serves the private APIs of kraftlib."""
         return any(key >= FIRST_PRIVATE_KEY for key in self.served or ())
 
-    def version_of(self, request: type[Message]) -> int | None:
-        """Return the version to speak."""
-        if request not in self.chosen:
-            self.chosen[request] = api_versions.common_version(request, self.served or {})
-        return self.chosen[request]
+    def choose(self, request: type[Message]) -> int | None:
+        """Choose the version to speak; None, if there is none."""
+        version = self.chosen[request] = api_versions.common_version(request, self.served or {})
+        return version
 
 
 class _Question:
@@ -128,7 +127,7 @@ class RequestSender:
         version 2 of Vote.
         """
         line = self._lines.get(destination)
-        if line is None or line.destination.endpoint != endpoint:
+        if line is None or (line.destination.endpoint is not endpoint and line.destination.endpoint != endpoint):
             line = self._begin(Destination(destination, endpoint), line)
         if line.served is not None:
             self._ask(line, correlation_id, request)
@@ -178,7 +177,8 @@ class RequestSender:
         self._receiver.connection_lost(destination.number, refused)
 
     def _ask(self, line: _Line, correlation_id: int, request: Message) -> None:
-        version = line.version_of(type(request))
+        kind = type(request)
+        version = line.chosen[kind] if kind in line.chosen else line.choose(kind)
         if version is None:
             self._fail_soon(correlation_id, Failure.UNSUPPORTED_VERSION)
             return
@@ -186,7 +186,7 @@ class RequestSender:
             request = attrs.evolve(
                 request, unknown_tagged_fields=()
             )  # Kafka would skip them; it need not even see them
-        wire_id = self._next_wire_id()
+        wire_id = self._last_wire_id = (self._last_wire_id + 1) & 0x7FFFFFFF
         try:
             frame = encode_request(request, version=version, correlation_id=wire_id, client_id=self._client_id)
         except LocalProtocolError as error:
@@ -199,10 +199,6 @@ class RequestSender:
         )
         self._transport.send(line.destination, frame, question)
 
-    def _next_wire_id(self) -> int:
-        self._last_wire_id = (self._last_wire_id + 1) & 0x7FFFFFFF
-        return self._last_wire_id
-
     # Agreeing on versions
 
     def _begin(self, destination: Destination, old: _Line | None) -> _Line:
@@ -214,7 +210,7 @@ class RequestSender:
         return line
 
     def _ask_versions(self, line: _Line, version: int) -> None:
-        wire_id = self._next_wire_id()
+        wire_id = self._last_wire_id = (self._last_wire_id + 1) & 0x7FFFFFFF
         frame = encode_request(
             api_versions.question(), version=version, correlation_id=wire_id, client_id=self._client_id
         )

@@ -146,8 +146,9 @@ class RequestServer:
         if api_key not in self._served:
             self._refuse(reply, peer, f"it asked for API {int.from_bytes(frame[:2], 'big', signed=True)}")
             return
+        handler = self._handler if api_key in self._handled else None
         try:
-            request = decode_request(frame, elements_max=self._elements_max(api_key))
+            request = decode_request(frame, elements_max=REQUEST_ELEMENTS if handler is None else handler.elements_max)
         except UnknownApiError as error:
             if error.head.api_key == ApiKey.API_VERSIONS:
                 reply(refuse_api_versions(error.head.correlation_id))
@@ -206,11 +207,6 @@ class RequestServer:
         if request_id in self._asked:
             self.respond(request_id, response)
 
-    def _elements_max(self, api_key: int) -> int:
-        if self._handler is not None and api_key in self._handled:
-            return self._handler.elements_max
-        return REQUEST_ELEMENTS
-
     def _open(self, request: Request, handler: RequestHandler, reply: Reply, peer: Peer) -> None:
         """Take the request that is in an envelope."""
         envelope = _Envelope(reply, request.correlation_id)
@@ -247,7 +243,7 @@ class RequestServer:
             else:
                 self._deny(request, reply, peer, found.reason, closes=found.closes)
             return
-        if (claimed := claimed_id(message)) is not None:
+        if not peer.is_known_voter and (claimed := claimed_id(message)) is not None:
             self._recognized(peer, claimed)
         if self._handler is not None and isinstance(message, EnvelopeRequest) and request.api_key in self._handled:
             self._open(request, self._handler, reply, peer)

@@ -91,7 +91,7 @@ class FrameClient:
     def send(self, destination: Destination, frame: bytes, reply: Reply) -> None:
         """Send; the connection of this number to another endpoint is dropped first."""
         route = self._routes.get(destination.number)
-        if route is None or route.destination != destination:
+        if route is None or (route.destination is not destination and route.destination != destination):
             if route is not None:
                 route.abandon()
             route = self._routes[destination.number] = Route(self, destination)

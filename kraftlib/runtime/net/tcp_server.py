@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
+import attrs
+
 from kraftlib import forks
 from kraftlib.runtime.net.acceptor import Acceptor
 from kraftlib.runtime.net.notices import Notices
@@ -132,6 +134,7 @@ class FrameServer:
         connection.take_large_frames()
         if is_voter and (peer.principals or connection.host in self.voter_addresses):
             connection.account.is_voter = True
+            connection.peer = attrs.evolve(connection.peer, is_known_voter=True)
             self._close_for_others(self._admission.prove(connection, self._now()))
 
     def _forget(self, connection: ServerConnection) -> None:

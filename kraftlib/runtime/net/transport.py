@@ -48,6 +48,9 @@ class Peer:
     forwarded_by: Peer | None = None
     """The broker that has sent the request in an envelope, and says who its sender is; None: it came from the peer."""
 
+    is_known_voter: bool = attrs.field(default=False, eq=False)
+    """Whether the transport knows that this is a voter, and need not be told (`KnowsVoters.recognized`)."""
+
     by_token: bool = False
     """Whether a broker says that it knows the sender by a delegation token."""
 
