@@ -67,6 +67,8 @@ def encode_uvarint(value: int) -> bytes:
     """Return the bytes of an unsigned 32-bit number; LocalProtocolError as for `write_uvarint`."""
     if 0 <= value < 0x80:
         return _SMALL[value]
+    if 0 <= value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
     out = bytearray()
     write_uvarint(out, value)
     return bytes(out)

@@ -114,7 +114,7 @@ def stall_deadline_ms(state: ReplicaState, role: Leader) -> int | None:
     """
     if role.stalled_since_ms is None:
         return None
-    others_needed = state.voters.majority - (1 if state.is_voter else 0)
+    others_needed = state.log.voters.latest.majority - (1 if state.is_voter else 0)
     if others_needed <= 0:
         return None
     patience_ms = 2 * state.config.fetch_timeout_ms << min(state.stalls, FADING_MAX)

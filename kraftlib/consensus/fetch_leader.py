@@ -188,8 +188,9 @@ def answer_parked(state: ReplicaState, role: Leader) -> list[Action]:
     end_offset, start_offset = state.log.end_offset, state.log.start_offset
     actions: list[Action] = []
     made: dict[int, FetchResponse] = {}
+    are_voters_committed = state.are_voters_committed
     for parked in list(role.parked.values()):
-        if parked.fetch_offset >= end_offset or not may_send(state, parked.fetcher):
+        if parked.fetch_offset >= end_offset or not (are_voters_committed or may_send(state, parked.fetcher)):
             continue
         del role.parked[parked.request_id]
         response = made.get(parked.version)

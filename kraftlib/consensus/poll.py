@@ -211,7 +211,7 @@ def _may_hand_over(state: ReplicaState, role: Leader) -> bool:
     if role.transfer is None:
         if state.machine_failed_ms is not None:
             role.transfer = handing_over_to(state, role, preferred_successors(role))
-        else:
+        elif role.preferred_voters or state.disk_full or state.controllers or state.config.yield_to:
             role.transfer = next_leader(state, role)
     transfer = role.transfer
     if transfer is None:

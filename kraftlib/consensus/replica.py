@@ -195,7 +195,7 @@ class Replica:
     def is_indispensable(self) -> bool:
         """Whether no majority is without it: it is the only voter, or one of two. No other replica could lead and
         repair."""
-        return self._state.is_voter and len(self._state.voters) <= 2
+        return len(self._state.log.voters.latest.voters) <= 2 and self._state.is_voter
 
     @property
     def wants_records(self) -> bool:

@@ -171,7 +171,8 @@ class BatchAccumulator:
 
         Once anything is due all goes that is not held, since one flush serves all. `timestamp_ms` is wall clock time.
         """
-        if not self.ready(now_ms):
+        deadline_ms = self.next_deadline_ms
+        if deadline_ms is None or deadline_ms > now_ms:
             return []
         end = self.next_offset if self._held_from is None else self._held_from
         batches = []
@@ -211,7 +212,10 @@ class BatchAccumulator:
     @property
     def undrained_count(self) -> int:
         """The number of records that wait for a drain."""
-        return len(self._open) + sum(completed.last_offset - completed.base_offset + 1 for completed in self._completed)
+        count = len(self._open)
+        for completed in self._completed:
+            count += completed.last_offset - completed.base_offset + 1
+        return count
 
     # --- the open batch
 

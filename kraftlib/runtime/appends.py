@@ -16,7 +16,17 @@ from kraftlib.records.batch import Batch
 from kraftlib.records.control import ControlRecord
 from kraftlib.runtime.metrics import RaftMetrics
 from kraftlib.runtime.ports import Core
-from kraftlib.runtime.waiters import APPLIED, COMMITTED, Promise, Waiter, Waiters, again, unknown_outcome
+from kraftlib.runtime.waiters import (
+    APPENDED,
+    APPLIED,
+    COMMITTED,
+    FLUSHED,
+    Promise,
+    Waiter,
+    Waiters,
+    again,
+    unknown_outcome,
+)
 from kraftlib.types import Endpoint, Epoch, LeaderAndEpoch, Offset
 
 
@@ -39,8 +49,9 @@ class Appends:
         """One past the last record given to the core in this leadership: what lies beyond was never appended."""
         self.pending = False
         """Whether `drain` may have something to give, now or when it is due."""
+        self.epoch: Epoch = -1
+        """The epoch in which this replica leads; -1, if it does not."""
         self._accumulator: BatchAccumulator | None = None
-        self._epoch: Epoch = -1
         self._core = core
         self._config = config
         self._metrics = metrics
@@ -62,7 +73,7 @@ class Appends:
         accumulator = self._accumulator
         if accumulator is None or epoch is not None or level == APPLIED or self._guarded:
             accumulator = self._leading(epoch, level)
-        current = self._epoch
+        current = self.epoch
         offset = accumulator.append_one(value, epoch=current, now_ms=self._clock() if self._lingers else 0)
         self._queues[level].append((offset, offset, current, promise))
         if not self.pending:
@@ -76,8 +87,8 @@ class Appends:
         BacklogFullError, DiskFullError, RecordTooLargeError, ClosedError, ReplicaFailedError.
         """
         accumulator = self._leading(epoch, level)
-        last_offset = accumulator.append(values, epoch=self._epoch, now_ms=self._clock() if self._lingers else 0)
-        self._queues[level].append((last_offset, last_offset + 1 - len(values), self._epoch, promise))
+        last_offset = accumulator.append(values, epoch=self.epoch, now_ms=self._clock() if self._lingers else 0)
+        self._queues[level].append((last_offset, last_offset + 1 - len(values), self.epoch, promise))
         if not self.pending:
             self.pending = True
             self._wake()
@@ -100,11 +111,6 @@ class Appends:
         """Whether records are taken."""
         return self._accumulator is not None
 
-    @property
-    def epoch(self) -> Epoch:
-        """The epoch in which this replica leads; -1, if it does not."""
-        return self._epoch
-
     def disk_full(self, full: bool) -> None:
         """Refuse appends from now on, or accept them again. Accepted ones are still written: they have space."""
         self._disk_full = full
@@ -121,7 +127,7 @@ class Appends:
 
     def accept(self, epoch: Epoch, base_offset: Offset) -> None:
         """This replica leads: the first record gets `base_offset`."""
-        self._epoch, self.written_end = epoch, base_offset
+        self.epoch, self.written_end = epoch, base_offset
         self._metrics.leadership_began()
         self._accumulator = BatchAccumulator(
             epoch=epoch,
@@ -145,7 +151,7 @@ class Appends:
     def append_control(self, records: Sequence[ControlRecord]) -> None:
         """Put control records behind what was appended, as a batch of their own."""
         if self._accumulator is not None:
-            self._accumulator.append_control(records, epoch=self._epoch, now_ms=self._clock())
+            self._accumulator.append_control(records, epoch=self.epoch, now_ms=self._clock())
             self.pending = True
 
     def next_deadline_ms(self) -> int | None:
@@ -169,11 +175,12 @@ class Appends:
 
     def written(self, end_offset: Offset) -> None:
         """The log has been written up to `end_offset`."""
-        self.waiters.appended(end_offset)
+        if self._queues[APPENDED]:
+            self.waiters.appended(end_offset)
 
     def flushed(self, end_offset: Offset) -> None:
         """The log is durable here up to `end_offset`."""
-        if self._accumulator is not None:
+        if self._accumulator is not None and self._queues[FLUSHED]:
             self.waiters.flushed(end_offset)
 
     def committed(self, high_watermark: Offset) -> None:
@@ -203,7 +210,7 @@ class Appends:
     def _end_leadership(self) -> None:
         if self._accumulator is not None:
             self._accumulator.close()
-        self._accumulator, self._epoch = None, -1
+        self._accumulator, self.epoch = None, -1
         self.pending = False
 
     def _leading(self, epoch: Epoch | None, level: int = COMMITTED) -> BatchAccumulator:
@@ -237,9 +244,9 @@ class Appends:
             raise DiskFullError(
                 f"the disk of replica {node_id}, the leader, is full: nothing was appended; try again later"
             )
-        if epoch is not None and epoch != self._epoch:
+        if epoch is not None and epoch != self.epoch:
             raise NotLeaderError(
-                f"epoch={epoch} is over: replica {node_id} leads epoch {self._epoch} now, and what was decided in the "
+                f"epoch={epoch} is over: replica {node_id} leads epoch {self.epoch} now, and what was decided in the "
                 f"old one may not hold; nothing was appended",
                 leader=self._core.leader_and_epoch,
             )

@@ -97,7 +97,7 @@ class RaftMetrics:
         for batch in batches:
             count = batch.last_offset - batch.base_offset + 1
             self.appended.record(count)
-            self._uncommitted.append((batch.last_offset, batch.size, count, now))
+            self._uncommitted.append((batch.last_offset, len(batch.data), count, now))
 
     def committed(self, high_watermark: Offset) -> int:
         """Everything below is committed; return how many bytes of drained batches that freed."""

@@ -13,6 +13,7 @@ from kraftlib.config import RaftConfig
 from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
 from kraftlib.errors import CorruptBatchError, InvariantError
+from kraftlib.records.batch import Batch
 from kraftlib.runtime.appends import Appends
 from kraftlib.runtime.barriers import Barriers
 from kraftlib.runtime.capabilities import capabilities_of
@@ -120,6 +121,7 @@ class Performer:
         self._flush_version = 0
         self._next_flush_version: int | None = None
         self._flush_began_ns = 0
+        self._last_answer: tuple[FetchResponse | None, tuple[Offset, int], Sequence[Batch]] = None, (0, 0), ()
         self.actions: Final[dict[type, Callable[[Any], None]]] = {
             act.PersistElection: self._persist_election,
             act.BeginEpoch: self._begin_epoch,
@@ -282,15 +284,19 @@ class Performer:
     def _respond_records(
         self, request_ids: Sequence[int], response: FetchResponse, start_offset: Offset, max_bytes: int
     ) -> None:
-        try:
-            batches = self._log.read(start_offset, max_bytes)
-        except CorruptBatchError as error:
-            # The follower gets no bytes, so that it gets no wrong ones: it asks again, and finds another leader.
-            for request_id in request_ids:
-                self._network.respond(request_id, None)
-            self._turns.damage_found(start_offset, error)
-            return
-        self._network.respond_records(request_ids, response, batches)
+        # One answer is made for all followers that wait at one offset: what it brings is read once.
+        question = (start_offset, max_bytes)
+        if response is not self._last_answer[0] or question != self._last_answer[1]:
+            try:
+                batches = self._log.read(start_offset, max_bytes)
+            except CorruptBatchError as error:
+                # The follower gets no bytes, so that it gets no wrong ones: it asks again, and finds another leader.
+                for request_id in request_ids:
+                    self._network.respond(request_id, None)
+                self._turns.damage_found(start_offset, error)
+                return
+            self._last_answer = response, question, batches
+        self._network.respond_records(request_ids, response, self._last_answer[2])
 
     def _send_snapshot_chunk(self, action: act.SendSnapshotChunk) -> None:
         self._sender.when_checked(action, lambda: self._network.respond(action.request_id, self._sender.chunk(action)))

@@ -123,18 +123,15 @@ class Waiters:
 
     def appended(self, end_offset: Offset) -> None:
         """The log has been written up to `end_offset`."""
-        if self._appended:
-            self._reach(self._appended, end_offset)
+        self._reach(self._appended, end_offset)
 
     def flushed(self, end_offset: Offset) -> None:
         """The log of the leader is durable up to `end_offset`."""
-        if self._flushed:
-            self._reach(self._flushed, end_offset)
+        self._reach(self._flushed, end_offset)
 
     def committed(self, high_watermark: Offset) -> None:
         """Everything below `high_watermark` is committed."""
-        if self._committed:
-            self._reach(self._committed, high_watermark)
+        self._reach(self._committed, high_watermark)
 
     @property
     def wants_results(self) -> bool:
@@ -206,6 +203,8 @@ class Waiters:
         self._settle_with(self.queues, error_of)
 
     def _reach(self, waiters: deque[Waiter], end_offset: Offset) -> None:
+        if not waiters:
+            return
         if waiters[-1][0] < end_offset:
             reached = list(waiters)
             waiters.clear()

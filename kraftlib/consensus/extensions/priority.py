@@ -111,8 +111,7 @@ def next_leader(state: ReplicaState, role: Leader) -> Transfer | None:
     Not before our epoch is proved: its LeaderChange commits what earlier epochs have left open, and a successor with
     everything wins its election. Nor in the midst of a voter change: its caller waits for our answer.
     """
-    is_wished_for = role.preferred_voters or state.disk_full or state.controllers or state.config.yield_to
-    if not is_wished_for or state.high_watermark is None or role.change is not None:
+    if state.high_watermark is None or role.change is not None:
         return None
     for replica_id, due_ms in _wanted(state, role):
         progress = role.progress.get(replica_id)

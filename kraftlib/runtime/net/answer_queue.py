@@ -40,7 +40,7 @@ class AnswerQueue:
     of a None comes. `waits` is called when an answer has been given before its turn.
     """
 
-    __slots__ = ("_answers", "_hang_up", "_send", "_waits", "waiting_bytes")
+    __slots__ = ("_hang_up", "_send", "_waits", "unsent", "waiting_bytes")
 
     def __init__(
         self,
@@ -48,7 +48,8 @@ class AnswerQueue:
         hang_up: Callable[[], None],
         waits: Callable[[], None] = lambda: None,
     ) -> None:
-        self._answers: deque[Answer] | None = deque()
+        self.unsent: deque[Answer] | None = deque()
+        """The requests that are unanswered, or answered before their turn; None once the connection is gone."""
         self._send = send
         self._hang_up = hang_up
         self._waits = waits
@@ -57,23 +58,23 @@ class AnswerQueue:
 
     def __len__(self) -> int:
         """Number of requests that are unanswered, or answered before their turn."""
-        return len(self._answers) if self._answers is not None else 0
+        return len(self.unsent) if self.unsent is not None else 0
 
     def expect(self) -> Answer:
         """Return the place of the next answer."""
         answer = Answer(self)
-        if self._answers is not None:
-            self._answers.append(answer)
+        if self.unsent is not None:
+            self.unsent.append(answer)
         return answer
 
     def drop(self) -> None:
         """Forget all answers: the connection is gone. Later answers are dropped."""
-        self._answers = None
+        self.unsent = None
         self.waiting_bytes = 0
 
     def given(self, answer: Answer) -> None:
         """Send what can be sent now that `answer` is there."""
-        answers = self._answers
+        answers = self.unsent
         if not answers:
             return
         if answers[0] is not answer:
@@ -92,5 +93,5 @@ class AnswerQueue:
             frames.append(frame)
         if frames:
             self._send(frames)
-        if self._answers is None:
+        if self.unsent is None:
             self._hang_up()

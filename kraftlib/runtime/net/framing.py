@@ -171,4 +171,4 @@ class FrameWriter:
         elif self.gathering:
             self._parts.append(framed(frame))
         elif self._sink is not None:
-            self._sink.write(framed(frame))
+            self._sink.write(len(frame).to_bytes(LENGTH_BYTES, "big") + frame)

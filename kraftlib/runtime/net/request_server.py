@@ -107,6 +107,7 @@ class RequestServer:
         self._hot_loops: Final = HotLoops(self._loop.time)
         self._asked: dict[int, _Asked] = {}
         self._last_id = 0
+        self._last_answer: tuple[FetchResponse | None, Sequence[Batch], bytes] = None, (), b""
 
     def serve(self, handler: RequestHandler) -> None:
         """Hand the requests of its APIs to `handler` from now on."""
@@ -183,17 +184,22 @@ class RequestServer:
             asked.reply(frame)
 
     def respond_records(self, request_ids: Sequence[int], response: FetchResponse, batches: Sequence[Batch]) -> None:
-        """Answer Fetches of one version alike, with the bytes of `batches` put into the one partition."""
-        pieces = [batch.data for batch in batches]
-        frame: bytes | None = None
+        """Answer Fetches of one version alike, with the bytes of `batches` put into the one partition.
+
+        The same response with the same batches as in the call before is not encoded again.
+        """
+        said, brought, frame = self._last_answer
+        is_same = said is response and brought is batches
         for request_id in request_ids:
             asked = self._waiting(request_id)
-            if frame is None:
+            if is_same:
+                frame = with_correlation_id(frame, asked.correlation_id)
+            else:
+                pieces, is_same = [batch.data for batch in batches], True
                 frame = encode_fetch_response(
                     response, version=asked.version, correlation_id=asked.correlation_id, pieces=pieces
                 )
-            else:
-                frame = with_correlation_id(frame, asked.correlation_id)
+                self._last_answer = response, batches, frame
             asked.reply(frame)
 
     def _waiting(self, request_id: int) -> _Asked:

@@ -190,7 +190,7 @@ class ServerConnection(asyncio.Protocol):
         sasl = self._shared.sasl
         if self._login is not None and sasl is not None and sasl.login_of(self._login[0]) != self._login[1]:
             return "sasl", f"its user {self._login[0]!r} was removed, or has another password"
-        if self._frames != self._rests[0] or len(self._answers):
+        if self._frames != self._rests[0] or self._answers.unsent:
             self._rests = (self._frames, now)
         self._weigh()
         since = min((since for since in (self._stalled_since, self._closing_since) if since is not None), default=now)
@@ -217,7 +217,7 @@ class ServerConnection(asyncio.Protocol):
             return now - self._closing_since
         frames, since = self._rests
         rests = self._transport is not None and not self._held and not self._reader.held_bytes and frames > 0
-        return now - since if rests and frames == self._frames and not len(self._answers) else 0.0
+        return now - since if rests and frames == self._frames and not self._answers.unsent else 0.0
 
     def _has_room(self) -> bool:
         """Whether another request may be taken."""
@@ -236,7 +236,7 @@ class ServerConnection(asyncio.Protocol):
             and self._stalled_since is None
             and self._sasl is None
             and self.standing is not Standing.NEWCOMER
-            and not len(self._answers)
+            and not self._answers.unsent
         )
 
     def _serve(self) -> None:
@@ -361,7 +361,7 @@ class ServerConnection(asyncio.Protocol):
 
     def _send(self, frames: Sequence[Frame]) -> None:
         writer = self._writer
-        if not writer.gathering and len(self._answers):
+        if not writer.gathering and self._answers.unsent:
             # Requests were pipelined: their answers often come in one turn, too.
             writer.gather()
             self._shared.loop.call_soon(self._flush)

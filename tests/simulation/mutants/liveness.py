@@ -56,7 +56,7 @@ MUTANTS: Final = (
         (
             Edit(
                 "consensus.poll.poll_follower",
-                "_may_leave(state, role) and state.now_ms >= role.fetch_deadline_ms",
+                "state.now_ms >= role.fetch_deadline_ms and _may_leave(state, role)",
                 "False",
             ),
         ),
@@ -69,7 +69,7 @@ MUTANTS: Final = (
     Mutant(
         "parked-fetches-never-expire",
         "a Fetch that nothing answers is kept for ever",
-        (Edit("consensus.fetch_leader.expire_parked", "state.now_ms < role.parked_deadline_ms", "True"),),
+        (Edit("consensus.poll.poll_leader", "state.now_ms >= role.parked_deadline_ms", "False"),),
     ),
     Mutant(
         "wakes-for-what-it-may-not-do",
@@ -162,7 +162,7 @@ MUTANTS: Final = (
         "one voter that fetches is enough for a leader of many to stay (E7)",
         (
             Edit(
-                "consensus.deadlines.note_contact",
+                "consensus.deadlines.note_voter",
                 "needed = state.voters.majority - (1 if state.is_voter else 0)",
                 "needed = 1",
             ),

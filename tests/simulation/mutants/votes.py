@@ -122,12 +122,12 @@ MUTANTS: Final = (
     Mutant(
         "half-of-the-votes",
         "half of the voters elect a leader",
-        (Edit("consensus.voters.VoterSet.majority", "len(self.voters) // 2 + 1", "(len(self.voters) + 1) // 2"),),
+        (Edit("consensus.voters.VoterSet.__attrs_post_init__", "len(by_id) // 2 + 1", "(len(by_id) + 1) // 2"),),
     ),
     Mutant(
         "less-than-half-of-the-votes",
         "the majority is one voter too small",
-        (Edit("consensus.voters.VoterSet.majority", "len(self.voters) // 2 + 1", "max(1, len(self.voters) // 2)"),),
+        (Edit("consensus.voters.VoterSet.__attrs_post_init__", "len(by_id) // 2 + 1", "max(1, len(by_id) // 2)"),),
     ),
     Mutant(
         "answers-are-counted-not-voters",
