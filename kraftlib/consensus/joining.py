@@ -60,7 +60,7 @@ def _place_to_ask(state: ReplicaState, role: Follower) -> Endpoint | None:
 
 
 def _place_to_update(state: ReplicaState, role: Follower) -> Endpoint | None:
-    if not state.may_stand or role.updated_voter or state.key.directory_id is None:
+    if role.updated_voter or state.key.directory_id is None or not state.may_stand:
         return None
     return _place_to_ask(state, role)
 

@@ -157,8 +157,10 @@ class OutstandingRequests:
 
     def deadline_ms(self, now_ms: int) -> int | None:
         """When the next request expires or the next destination is ready again."""
-        times = [request.sent_ms + self.request_timeout_ms for request in self.requests.values()]
-        times += [until for until in self._backing_off.values() if until > now_ms]
+        times = [until for until in self._backing_off.values() if until > now_ms]
+        for request in self.requests.values():
+            times.append(request.sent_ms + self.request_timeout_ms)
+            break  # the others were sent later
         return min(times, default=None)
 
     def forget(self) -> None:

@@ -71,29 +71,29 @@ def _relearn(state: ReplicaState) -> list[Action]:
 
 def deadline_ms(state: ReplicaState) -> int | None:
     """When `poll` has something to do next, if nothing happens before; None: never."""
-    times = [
-        state.connections.deadline_ms(state.now_ms),
-        read_deadline_ms(state),
-        compare_deadline_ms(state),
-        *_role_deadlines(state),
-    ]
+    times = [state.connections.deadline_ms(state.now_ms), *_role_deadlines(state)]
+    if state.reads:
+        times.append(read_deadline_ms(state))
+    if state.digests.ask_due_ms is not None:
+        times.append(compare_deadline_ms(state))
     if not state.shutdown_complete:
         times.append(state.shutdown_deadline_ms)
-    return min((time for time in times if time is not None), default=None)
+    return min([time for time in times if time is not None], default=None)
 
 
 def _role_deadlines(state: ReplicaState) -> list[int | None]:
     role = state.role_state
     if isinstance(role, Leader):
+        voters = state.log.voters.latest.voters
         times: list[int | None] = [role.begin_epoch_due_ms, role.parked_deadline_ms, stall_deadline_ms(state, role)]
         times += [role.observers_deadline_ms, role.observer_round_due_ms]
-        if len(state.voters) > 1 or not state.is_voter:
+        if len(voters) > 1 or not state.is_voter:
             times.append(role.check_quorum_deadline_ms)
         if role.transfer is not None:
             times.append(role.transfer.deadline_ms)
         else:
             times += [next_leader_deadline_ms(state, role), hand_over_deadline_ms(state)]
-        if state.flush_waiting_since_ms is not None and len(state.voters) > 1:
+        if state.flush_waiting_since_ms is not None and len(voters) > 1:
             times.append(state.flush_waiting_since_ms + state.config.fetch_timeout_ms)
         return times if role.change is None else [*times, role.change.deadline_ms]
     if state.shutting_down:
@@ -147,7 +147,7 @@ def poll_candidate(state: ReplicaState, role: Candidate) -> list[Action]:
 
 def poll_follower(state: ReplicaState, role: Follower) -> list[Action]:
     """Fetch; stand when the leader has not been heard of for too long."""
-    if state.shutting_down:
+    if state.shutdown_deadline_ms is not None:
         return []
     if state.now_ms >= role.fetch_deadline_ms and _may_leave(state, role):
         return become_prospective(state, "fetch timeout" if role.link is Link.WHOLE else "the leader is dead")

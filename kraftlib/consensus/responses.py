@@ -94,7 +94,7 @@ def leader_only_error(state: ReplicaState, epoch: Epoch) -> ErrorCode:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
     if not isinstance(state.role_state, Leader):
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    return ErrorCode.BROKER_NOT_AVAILABLE if state.shutting_down else ErrorCode.NONE
+    return ErrorCode.NONE if state.shutdown_deadline_ms is None else ErrorCode.BROKER_NOT_AVAILABLE
 
 
 def leader_error(state: ReplicaState, cluster_id: str | None, epoch: Epoch) -> ErrorCode:

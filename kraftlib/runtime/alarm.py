@@ -47,7 +47,9 @@ class Alarm:
         """The timer has fired: return whether the deadline is there."""
         self._timer_ms = None
         self._deadline_ms, self.stale = self._next_deadline_ms(), False
-        if not self.is_over(self._clock()):
+        now_ms = self._clock()
+        if not self.is_over(now_ms):
+            self._asked_ms = now_ms
             return False
         self._asked_ms = NEVER_MS  # what follows is asked at once
         return True

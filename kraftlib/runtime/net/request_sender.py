@@ -46,6 +46,8 @@ class _Line:
     """A connection with a peer, and what is known of the peer while it lasts."""
 
     destination: Destination
+    endpoint: Endpoint
+    """Its endpoint, as the last request has named it: the next one most likely names the same object."""
     served: dict[int, Versions] | None = None
     """The versions that the peer serves; None until it has answered ApiVersions."""
     chosen: dict[type[Message], int | None] = attrs.Factory(dict)
@@ -127,8 +129,9 @@ class RequestSender:
         version 2 of Vote.
         """
         line = self._lines.get(destination)
-        if line is None or (line.destination.endpoint is not endpoint and line.destination.endpoint != endpoint):
+        if line is None or (line.endpoint is not endpoint and line.endpoint != endpoint):
             line = self._begin(Destination(destination, endpoint), line)
+        line.endpoint = endpoint
         if line.served is not None:
             self._ask(line, correlation_id, request)
         elif len(line.held) < HELD_MAX:
@@ -205,7 +208,7 @@ class RequestSender:
         """Send ApiVersions to a peer; other requests wait for the answer."""
         if old is not None:
             self._forget(old)
-        line = self._lines[destination.number] = _Line(destination)
+        line = self._lines[destination.number] = _Line(destination, destination.endpoint)
         self._ask_versions(line, api_versions.ASKED)
         return line
 
