@@ -30,6 +30,7 @@ LAYERS: Final[dict[str, float]] = {
     "sasl_properties": 0,
     "validators": 0,
     "forks": 0,
+    "frozen": 0,
     "codec": 1,
     "records": 1.5,  # stands on codec, and codec never on it
     "wire": 2,

@@ -29,6 +29,7 @@ import attrs
 from kraftlib.codec.reader import BYTES_MAX, MAX_ELEMENTS
 from kraftlib.codec.versions import NO_VERSIONS, Versions, parse_versions
 from kraftlib.errors import ensure
+from kraftlib.frozen import frozen
 from kraftlib.types import ZERO_UUID
 
 Kind = Literal["request", "response", "header", "data", "metadata"]
@@ -61,7 +62,7 @@ class Declaration:
     """The number of elements of an array that are read; more are refused. Not in the schemas."""
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
+@frozen(kw_only=True, eq=False, repr=False)
 class Struct:
     """A group of fields. Two are equal if their declared fields are."""
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
-import attrs
-
 from kraftlib.codec.declared import Message
+from kraftlib.frozen import frozen
 from kraftlib.records.batch import Batch
 from kraftlib.records.control import ControlRecord
 from kraftlib.types import ElectionState, Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId
@@ -23,7 +22,7 @@ from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotResponse
 RequestT = TypeVar("RequestT", bound=Message, covariant=True)
 
 
-@attrs.frozen
+@frozen
 class PersistElection:
     """Make the election state durable: no message that depends on it may leave before."""
 
@@ -31,7 +30,7 @@ class PersistElection:
     kraft_version: int
 
 
-@attrs.frozen
+@frozen
 class BeginEpoch:
     """Tell the log that `epoch` starts here, before it has a record."""
 
@@ -39,35 +38,35 @@ class BeginEpoch:
     start_offset: Offset
 
 
-@attrs.frozen
+@frozen
 class AppendToLog:
     """Append stamped batches. Readable at once, durable with the next flush."""
 
     batches: Sequence[Batch]
 
 
-@attrs.frozen
+@frozen
 class TruncateLog:
     """Drop what reaches beyond `end_offset`; LogTruncated tells the core where the log really ends."""
 
     end_offset: Offset
 
 
-@attrs.frozen
+@frozen
 class WriteRepair:
     """Put fetched batches into the first hole of the log: RepairWritten, Repaired or RepairRefused comes back."""
 
     batches: Sequence[Batch]
 
 
-@attrs.frozen
+@frozen
 class FlushLog:
     """Make durable what was appended so far; comes back as Flushed with this log version."""
 
     log_version: int
 
 
-@attrs.frozen
+@frozen
 class SendRequest(Generic[RequestT]):
     """Send to a replica (number >= 0) or to a bootstrap server (-2, -3, ...)."""
 
@@ -77,7 +76,7 @@ class SendRequest(Generic[RequestT]):
     request: RequestT
 
 
-@attrs.frozen
+@frozen
 class SendResponse:
     """Answer a request. None: close the connection instead, since some error codes stop a Kafka peer."""
 
@@ -85,7 +84,7 @@ class SendResponse:
     response: Message | None
 
 
-@attrs.frozen
+@frozen
 class SendRecords:
     """Answer a Fetch: `response` with the log's bytes from `start_offset` on put into its one partition."""
 
@@ -95,7 +94,7 @@ class SendRecords:
     max_bytes: int
 
 
-@attrs.frozen
+@frozen
 class AnswerObservers:
     """Answer the Fetches of many observers alike, as SendRecords does; without records if `start_offset` is None."""
 
@@ -105,7 +104,7 @@ class AnswerObservers:
     max_bytes: int
 
 
-@attrs.frozen
+@frozen
 class SendSnapshotChunk:
     """Answer a FetchSnapshot: `response` with size and bytes of the stored snapshot put into its one partition.
 
@@ -121,7 +120,7 @@ class SendSnapshotChunk:
     """The request sender, as it calls itself."""
 
 
-@attrs.frozen
+@frozen
 class WriteSnapshotChunk:
     """Add bytes to the download of `snapshot_id` at `position` (0 begins it anew).
 
@@ -134,7 +133,7 @@ class WriteSnapshotChunk:
     size: int
 
 
-@attrs.frozen
+@frozen
 class HashDownload:
     """Hash the first `position` bytes of the download, beside the loop; DownloadHashed comes back."""
 
@@ -142,7 +141,7 @@ class HashDownload:
     position: int
 
 
-@attrs.frozen
+@frozen
 class SendSnapshotHash:
     """Answer a SnapshotHash with size and hash of the stored snapshot, made beside the loop."""
 
@@ -151,19 +150,19 @@ class SendSnapshotHash:
     position: int
 
 
-@attrs.frozen
+@frozen
 class DropSnapshotDownload:
     """Forget the partial download."""
 
 
-@attrs.frozen
+@frozen
 class InstallSnapshot:
     """Verify the download, freeze it and let it replace the log; SnapshotInstalled or SnapshotRefused comes back."""
 
     snapshot_id: OffsetAndEpoch
 
 
-@attrs.frozen
+@frozen
 class AdoptSnapshot:
     """Let the downloaded snapshot stand in for all before its end, if it verifies, and keep the log behind it.
 
@@ -173,7 +172,7 @@ class AdoptSnapshot:
     snapshot_id: OffsetAndEpoch
 
 
-@attrs.frozen
+@frozen
 class SetSnapshotAside:
     """Forget a stored snapshot that is damaged. SnapshotLost comes back."""
 
@@ -181,21 +180,21 @@ class SetSnapshotAside:
     reason: str
 
 
-@attrs.frozen
+@frozen
 class DeleteBefore:
     """Forget the batches and snapshots that this stored snapshot replaces."""
 
     snapshot_id: OffsetAndEpoch
 
 
-@attrs.frozen
+@frozen
 class AdvanceHighWatermark:
     """Everything below is committed: wake waiters, feed the applier."""
 
     high_watermark: Offset
 
 
-@attrs.frozen
+@frozen
 class AcceptAppends:
     """This replica leads `epoch`: records may be appended, the first gets `base_offset`."""
 
@@ -203,21 +202,21 @@ class AcceptAppends:
     base_offset: Offset
 
 
-@attrs.frozen
+@frozen
 class RefuseAppends:
     """The leadership of `epoch` is over: what is unwritten was not appended, what is written has an unknown outcome."""
 
     epoch: Epoch
 
 
-@attrs.frozen
+@frozen
 class SubmitControl:
     """Put control records into the accumulator as a batch of their own; they come back with RecordsSubmitted."""
 
     records: Sequence[ControlRecord]
 
 
-@attrs.frozen
+@frozen
 class AnnounceLeader:
     """Tell the listener: first without a leader, then with one.
 
@@ -229,7 +228,7 @@ class AnnounceLeader:
     epoch_start_offset: Offset = 0
 
 
-@attrs.frozen
+@frozen
 class PassReadBarrier:
     """A reader that has applied everything below `offset` misses nothing that was committed when this read began."""
 
@@ -237,7 +236,7 @@ class PassReadBarrier:
     offset: Offset
 
 
-@attrs.frozen
+@frozen
 class RefuseReadBarrier:
     """The read has no answer: no leader confirmed itself in time, or the leader knows no such question."""
 
@@ -245,26 +244,26 @@ class RefuseReadBarrier:
     error: ErrorCode
 
 
-@attrs.frozen
+@frozen
 class TakeSnapshot:
     """Take a snapshot of the state machine: another replica wants it."""
 
 
-@attrs.frozen
+@frozen
 class QuarantineState:
     """The state of the state machine was found to be wrong at `offset`: let nobody read it, nor write it anywhere."""
 
     offset: Offset
 
 
-@attrs.frozen
+@frozen
 class ReloadState:
     """Load the state machine from this snapshot, which is stored; StateHealed follows."""
 
     snapshot_id: OffsetAndEpoch
 
 
-@attrs.frozen
+@frozen
 class ShutdownComplete:
     """Nothing more is to be handed over; the executor may stop."""
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 import enum
 from typing import Any, Generic, TypeVar
 
-import attrs
-
 from kraftlib.codec.declared import Message
+from kraftlib.frozen import frozen
 from kraftlib.records.batch import Batch
 from kraftlib.types import Endpoint, Epoch, EpochStart, Offset, OffsetAndEpoch, OffsetRange, ReplicaId
 
@@ -34,7 +33,7 @@ class Failure(enum.Enum):
     """Found by the core itself: the answer is ignored when it comes after all."""
 
 
-@attrs.frozen
+@frozen
 class RequestReceived(Generic[RequestT]):
     """A peer or client asks. The answer goes out as SendResponse, SendRecords or SendSnapshotChunk with this id."""
 
@@ -45,7 +44,7 @@ class RequestReceived(Generic[RequestT]):
     """Whether its sender may not speak as a voter: nothing proves that it is the replica whose id it gives."""
 
 
-@attrs.frozen
+@frozen
 class ResponseReceived(Generic[ResponseT]):
     """The answer to SendRequest of this correlation id."""
 
@@ -53,7 +52,7 @@ class ResponseReceived(Generic[ResponseT]):
     response: ResponseT
 
 
-@attrs.frozen
+@frozen
 class RequestFailed:
     """SendRequest of this correlation id will have no answer."""
 
@@ -61,7 +60,7 @@ class RequestFailed:
     failure: Failure
 
 
-@attrs.frozen
+@frozen
 class ConnectionLost:
     """The connection to this destination is gone (or, `refused`, could not be made)."""
 
@@ -69,7 +68,7 @@ class ConnectionLost:
     refused: bool
 
 
-@attrs.frozen
+@frozen
 class PeerIdentified:
     """The node at this endpoint has said what it is; a controller of Kafka has more to do than lead a log."""
 
@@ -77,7 +76,7 @@ class PeerIdentified:
     is_controller: bool
 
 
-@attrs.frozen
+@frozen
 class RecordsSubmitted:
     """The accumulator drained these batches for the epoch in which this replica leads.
 
@@ -88,7 +87,7 @@ class RecordsSubmitted:
     epoch: Epoch
 
 
-@attrs.frozen
+@frozen
 class Flushed:
     """A flush came back: everything below `end_offset` is durable, if the log is still of this version."""
 
@@ -96,14 +95,14 @@ class Flushed:
     log_version: int
 
 
-@attrs.frozen
+@frozen
 class LogTruncated:
     """TruncateLog was performed; `end_offset` is where the log really ends, since only whole batches go."""
 
     end_offset: Offset
 
 
-@attrs.frozen
+@frozen
 class StorageFailed:
     """The disk has lost these ranges of the log, ascending; the log is as long as before."""
 
@@ -112,7 +111,7 @@ class StorageFailed:
     """The stored snapshot at whose end the log begins now, if that has some of what was lost."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class RepairWritten:
     """WriteRepair was performed, and the hole is not full: what comes next is at `end_offset`, after `epoch`."""
 
@@ -120,14 +119,14 @@ class RepairWritten:
     epoch: Epoch
 
 
-@attrs.frozen
+@frozen
 class RepairRefused:
     """WriteRepair found no space on the disk: what was gathered for the hole is gone, and the log is as it was."""
 
     reason: str
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Repaired:
     """WriteRepair has filled a hole, and what was fetched was swapped in; `holes` are left. The rest is of the log."""
 
@@ -137,31 +136,31 @@ class Repaired:
     control_batches: tuple[Batch, ...]
 
 
-@attrs.frozen
+@frozen
 class DiskSpaceChanged:
     """The disk has become full, or has space again."""
 
     is_full: bool
 
 
-@attrs.frozen
+@frozen
 class StateMachineFailed:
     """The state machine of this replica has stopped for good: it has not applied what is committed, and never will."""
 
 
-@attrs.frozen
+@frozen
 class TimeoutReached:
     """`deadline_ms()` has passed."""
 
 
-@attrs.frozen
+@frozen
 class SnapshotCreated:
     """The application has frozen a snapshot of this id."""
 
     snapshot_id: OffsetAndEpoch
 
 
-@attrs.frozen
+@frozen
 class SnapshotDamaged:
     """This stored snapshot is not whole."""
 
@@ -169,7 +168,7 @@ class SnapshotDamaged:
     reason: str
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class SnapshotLost:
     """SetSnapshotAside was performed; the rest is of the log, which begins earlier if nothing stands in for it."""
 
@@ -179,7 +178,7 @@ class SnapshotLost:
     holes: tuple[OffsetRange, ...]
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class SnapshotAdopted:
     """AdoptSnapshot was performed: the log begins at its end; `controls` are the control records of its header."""
 
@@ -189,14 +188,14 @@ class SnapshotAdopted:
     control_batches: tuple[Batch, ...]
 
 
-@attrs.frozen
+@frozen
 class RetentionDue:
     """Everything that this stored and verified snapshot replaces may go."""
 
     snapshot_id: OffsetAndEpoch
 
 
-@attrs.frozen
+@frozen
 class SnapshotChunkWritten:
     """WriteSnapshotChunk was performed; `size` bytes of the download are there."""
 
@@ -204,7 +203,7 @@ class SnapshotChunkWritten:
     size: int
 
 
-@attrs.frozen
+@frozen
 class DownloadHashed:
     """HashDownload was performed; an empty `digest` says that it could not be."""
 
@@ -213,7 +212,7 @@ class DownloadHashed:
     digest: bytes
 
 
-@attrs.frozen
+@frozen
 class SnapshotInstalled:
     """A downloaded snapshot was verified and replaced the log; `controls` are the control records of its header."""
 
@@ -221,7 +220,7 @@ class SnapshotInstalled:
     controls: tuple[object, ...]
 
 
-@attrs.frozen
+@frozen
 class SnapshotRefused:
     """A downloaded snapshot did not verify, or found no space; nothing was replaced and the download is gone."""
 
@@ -231,7 +230,7 @@ class SnapshotRefused:
     """Whether the disk is full, and nothing is wrong with what the leader sent."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class StateHashed:
     """The state machine has applied everything below `offset`, and this is the hash of its state."""
 
@@ -240,21 +239,21 @@ class StateHashed:
     sha256: bytes
 
 
-@attrs.frozen
+@frozen
 class StateHealed:
     """The state machine has loaded the snapshot of ReloadState."""
 
     snapshot_id: OffsetAndEpoch
 
 
-@attrs.frozen
+@frozen
 class ResignRequested:
     """The application wants this replica to give up the leadership of `epoch`."""
 
     epoch: Epoch
 
 
-@attrs.frozen
+@frozen
 class TransferRequested:
     """The application wants a voter to lead instead of this replica, within `timeout_ms` or not at all."""
 
@@ -263,7 +262,7 @@ class TransferRequested:
     timeout_ms: int
 
 
-@attrs.frozen
+@frozen
 class ReadBarrierRequested:
     """The application wants to know from where to read; PassReadBarrier or RefuseReadBarrier has this number."""
 
@@ -271,7 +270,7 @@ class ReadBarrierRequested:
     timeout_ms: int
 
 
-@attrs.frozen
+@frozen
 class CommitLearned:
     """The answer to a forwarded append says that everything below `end` is committed; its last record is of the epoch
     that is named."""
@@ -279,7 +278,7 @@ class CommitLearned:
     end: OffsetAndEpoch
 
 
-@attrs.frozen
+@frozen
 class ShutdownRequested:
     """The host wants a graceful end: hand over, if leading."""
 

@@ -12,6 +12,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 import attrs
 
 from kraftlib.codec.declared import Message
+from kraftlib.frozen import frozen
 from kraftlib.types import Endpoint, Epoch, OffsetAndEpoch, ReplicaId
 
 BACKOFF_MAX_MS: Final = 500
@@ -55,7 +56,7 @@ class FetchQuestion(NamedTuple):
     """Whether it asks for missing records, instead of those behind our log."""
 
 
-@attrs.frozen
+@frozen
 class Outstanding(Generic[RequestT]):
     """A request on its way."""
 

@@ -18,6 +18,7 @@ from kraftlib.consensus.outstanding import FetchQuestion, Outstanding
 from kraftlib.consensus.roles import Endpoints, Follower, Unattached
 from kraftlib.consensus.state import ReplicaState, logger
 from kraftlib.consensus.transitions import maybe_follow
+from kraftlib.frozen import frozen
 from kraftlib.types import Endpoint, Epoch, ReplicaId
 from kraftlib.wire.apis import ErrorCode
 
@@ -78,7 +79,7 @@ def known_replicas(state: ReplicaState) -> dict[Endpoint, ReplicaId]:
 # --- reading a response -----------------------------------------------------------------------------------------------
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Answer:
     """The part that all responses share, wherever the message puts it."""
 

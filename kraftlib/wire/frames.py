@@ -20,6 +20,7 @@ from kraftlib.codec import declared
 from kraftlib.codec.declarations import Message
 from kraftlib.codec.reader import Buffer, Reader
 from kraftlib.errors import LocalProtocolError, RemoteProtocolError
+from kraftlib.frozen import frozen
 from kraftlib.wire import fetch_template
 from kraftlib.wire.apis import ApiKey, ErrorCode, api
 from kraftlib.wire.bounds import REQUEST_ELEMENTS
@@ -36,7 +37,7 @@ _CORRELATION_ID: Final = struct.Struct(">i")
 _CLIENT_ID_SIZE: Final = struct.Struct(">h")
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class RequestHead:
     """The fields at the beginning of every request, of any API and version."""
 
@@ -46,7 +47,7 @@ class RequestHead:
     client_id: str | None
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Request(RequestHead):
     """A request, decoded."""
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from uuid import UUID
 
-import attrs
-
 from kraftlib.codec.declared import (
     Message,
     Struct,
@@ -25,11 +23,12 @@ from kraftlib.codec.declared import (
     struct,
     uuid,
 )
+from kraftlib.frozen import frozen
 from kraftlib.wire.bounds import PARTITIONS, TOPICS, VOTERS
 
 
 @message(kind="request", api_key=1, versions="4-18", flexible="12+")
-@attrs.frozen(kw_only=True, eq=False, repr=False)
+@frozen(kw_only=True, eq=False, repr=False)
 class FetchRequest(Message):
     """Asks for records from an offset on. The offset acknowledges everything before it."""
 
@@ -48,14 +47,14 @@ class FetchRequest(Message):
     forgotten_topics_data: tuple[ForgottenTopic, ...] = array("ForgottenTopic", "7+", most=TOPICS)
     rack_id: str = string("11+", ignorable=True)
 
-    @attrs.frozen(kw_only=True, eq=False, repr=False)
+    @frozen(kw_only=True, eq=False, repr=False)
     class ReplicaState(Struct):
         """The request sender, from version 15 on."""
 
         replica_id: int = int32("15+", default=-1)
         replica_epoch: int = int64("15+", default=-1)
 
-    @attrs.frozen(kw_only=True, eq=False, repr=False)
+    @frozen(kw_only=True, eq=False, repr=False)
     class FetchTopic(Struct):
         """The topic: by name up to version 12, by id from then on."""
 
@@ -63,7 +62,7 @@ class FetchRequest(Message):
         topic_id: UUID = uuid("13+", ignorable=True)
         partitions: tuple[FetchRequest.FetchPartition, ...] = array("FetchPartition", "0+", most=PARTITIONS)
 
-    @attrs.frozen(kw_only=True, eq=False, repr=False)
+    @frozen(kw_only=True, eq=False, repr=False)
     class FetchPartition(Struct):
         """From where on, and what the follower's log ends with."""
 
@@ -81,7 +80,7 @@ class FetchRequest(Message):
         high_watermark: int = int64("18+", tag=1, default=0x7FFFFFFFFFFFFFFF, ignorable=True)
         """The follower's high watermark, -1 if unknown. A leader with a newer one answers at once."""
 
-    @attrs.frozen(kw_only=True, eq=False, repr=False)
+    @frozen(kw_only=True, eq=False, repr=False)
     class ForgottenTopic(Struct):
         """Of fetch sessions, which KRaft does not use."""
 
@@ -91,7 +90,7 @@ class FetchRequest(Message):
 
 
 @message(kind="response", api_key=1, versions="4-18", flexible="12+")
-@attrs.frozen(kw_only=True, eq=False, repr=False)
+@frozen(kw_only=True, eq=False, repr=False)
 class FetchResponse(Message):
     """Brings records, or says where the logs part, or which snapshot to load."""
 
@@ -101,7 +100,7 @@ class FetchResponse(Message):
     responses: tuple[FetchableTopicResponse, ...] = array("FetchableTopicResponse", "0+", most=TOPICS)
     node_endpoints: tuple[NodeEndpoint, ...] = array("NodeEndpoint", "16+", tag=0, most=VOTERS)
 
-    @attrs.frozen(kw_only=True, eq=False, repr=False)
+    @frozen(kw_only=True, eq=False, repr=False)
     class FetchableTopicResponse(Struct):
         """The topic of the request."""
 
@@ -109,7 +108,7 @@ class FetchResponse(Message):
         topic_id: UUID = uuid("13+", ignorable=True)
         partitions: tuple[FetchResponse.PartitionData, ...] = array("PartitionData", "0+", most=PARTITIONS)
 
-    @attrs.frozen(kw_only=True, eq=False, repr=False)
+    @frozen(kw_only=True, eq=False, repr=False)
     class PartitionData(Struct):
         """One of: records, `diverging_epoch`, `snapshot_id`, an error; always with leader and epoch."""
 
@@ -127,35 +126,35 @@ class FetchResponse(Message):
         preferred_read_replica: int = int32("11+", default=-1)
         records: bytes | memoryview | None = records("0+", nullable="0+")
 
-    @attrs.frozen(kw_only=True, eq=False, repr=False)
+    @frozen(kw_only=True, eq=False, repr=False)
     class EpochEndOffset(Struct):
         """The largest epoch that both logs may share, and where it ends in the leader's."""
 
         epoch: int = int32("12+", default=-1)
         end_offset: int = int64("12+", default=-1)
 
-    @attrs.frozen(kw_only=True, eq=False, repr=False)
+    @frozen(kw_only=True, eq=False, repr=False)
     class LeaderIdAndEpoch(Struct):
         """The leader that the answerer knows."""
 
         leader_id: int = int32("12+", default=-1)
         leader_epoch: int = int32("12+", default=-1)
 
-    @attrs.frozen(kw_only=True, eq=False, repr=False)
+    @frozen(kw_only=True, eq=False, repr=False)
     class SnapshotId(Struct):
         """The snapshot to load. The offset comes first here."""
 
         end_offset: int = int64("0+", default=-1)
         epoch: int = int32("0+", default=-1)
 
-    @attrs.frozen(kw_only=True, eq=False, repr=False)
+    @frozen(kw_only=True, eq=False, repr=False)
     class AbortedTransaction(Struct):
         """Of transactions, which KRaft does not use."""
 
         producer_id: int = int64("4+")
         first_offset: int = int64("4+")
 
-    @attrs.frozen(kw_only=True, eq=False, repr=False)
+    @frozen(kw_only=True, eq=False, repr=False)
     class NodeEndpoint(Struct):
         """Where the leader is reached. Here the port has 32 bits."""
 
