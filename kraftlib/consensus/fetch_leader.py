@@ -55,7 +55,8 @@ WENT_BACK = "a voter went back"
 def handle_fetch(state: ReplicaState, event: RequestReceived[FetchRequest]) -> list[Action]:
     """Answer a Fetch: with records, a divergence, a snapshot or an error at once; with nothing only after a while."""
     request = event.request
-    error = cluster_error(state, request.cluster_id)
+    is_ours = request.cluster_id == state.cluster_id
+    error = ErrorCode.NONE if is_ours else cluster_error(state, request.cluster_id)
     if error is not ErrorCode.NONE:
         return refuse_request(state, event, error)
     partition = only_partition(request.topics, "topic_id", "partition", wanted=METADATA_TOPIC_ID)
@@ -81,7 +82,7 @@ def handle_fetch(state: ReplicaState, event: RequestReceived[FetchRequest]) -> l
     actions: list[Action] = []
     if fetcher is not None:
         actions = record_progress(state, role, fetcher, partition.fetch_offset, is_proven=not event.of_observer)
-        if fetcher in state.voters:
+        if fetcher in state.log.voters.latest:
             role.progress[fetcher.id].has_space = request.max_bytes > FULL_DISK_MAX_BYTES
     waits = kept_up and request.max_wait_ms > 0 and is_told_in_rounds(state, role, fetcher)
     if partition.fetch_offset < state.log.end_offset and may_send(state, fetcher) and not waits:
@@ -119,8 +120,8 @@ def _park(
         role.observers_deadline_ms = min(role.observers_deadline_ms or parked.deadline_ms, parked.deadline_ms)
         if has_news or partition.fetch_offset < state.log.end_offset:
             _ask_for_round(state, role, HIGH_WATERMARK_NEWS_DELAY_MS)
-        return
-    _keep(role, parked)
+    else:
+        _keep(role, parked)
 
 
 def _keep(role: Leader, parked: ParkedFetch) -> None:

@@ -42,6 +42,9 @@ logger = logging.getLogger("kraftlib.consensus")
 FADING_MAX: Final = 6
 """So many times at most the effect of a priority is halved, and the patience with a stalled quorum doubled."""
 
+OF_OUR_EPOCH: Final = (Leader, Resigned)
+"""The roles in which a replica is the leader that its epoch has, or had."""
+
 WARNINGS_MAX: Final = 200
 """So many refusals, of different reasons or peers, are logged at WARNING in one life of a replica."""
 
@@ -286,7 +289,7 @@ class ReplicaState:
     def leader_id(self) -> ReplicaId | None:
         """The leader of the epoch. A resigned one still names itself: its epoch had no other."""
         role = self.role_state
-        if isinstance(role, Leader | Resigned):
+        if isinstance(role, OF_OUR_EPOCH):
             return self.key.id
         return None if isinstance(role, Candidate) else role.leader_id
 
@@ -298,8 +301,8 @@ class ReplicaState:
     @property
     def leader_endpoints(self) -> Endpoints:
         """Where the leader is reached: as it said itself, else as the voter set says."""
-        role, leader_id = self.role_state, self.leader_id
-        if leader_id == self.key.id:
+        role = self.role_state
+        if isinstance(role, OF_OUR_EPOCH) or (leader_id := self.leader_id) == self.key.id:
             return self.endpoints
         if isinstance(role, Follower | Prospective) and leader_id is not None and role.leader_endpoints:
             return role.leader_endpoints

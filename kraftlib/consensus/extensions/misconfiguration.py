@@ -46,6 +46,9 @@ MISDIRECTED: Final = "meant for another replica"
 NOT_THE_ONE_MEANT: Final = "not the replica that was meant"
 """The reasons under which `ReplicaState.refused` counts these mistakes."""
 
+NAMING_THEIR_RECEIVER: Final = (VoteRequest, BeginQuorumEpochRequest)
+"""The requests that say for which replica they are meant."""
+
 SHOWN_MAX: Final = 200
 """So many characters of what a peer says stand in a log line."""
 
@@ -82,7 +85,7 @@ def look_at_asker(state: ReplicaState, event: RequestReceived[Message]) -> Error
         detail = f"{_asker_text(request)} is of cluster {_shown(cluster_id)}, and we are of {ours!r}: one was formatted"
         state.refuse(OTHER_CLUSTER, f"{detail} for another cluster, or reaches for a wrong address", peer=asker)
         return ErrorCode.NONE
-    if isinstance(request, VoteRequest | BeginQuorumEpochRequest):
+    if isinstance(request, NAMING_THEIR_RECEIVER):
         _look_at_receiver(state, request)
     said = _tagged(request, VOTERS_TAG) if request.unknown_tagged_fields else None
     if not said or not state.static_voters or said == introduction(state)[0][1]:

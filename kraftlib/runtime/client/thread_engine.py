@@ -81,15 +81,12 @@ class ThreadEngine:
         """Any thread of this process may call."""
         self._home.check()
 
-    def append_one(self, value: bytes, epoch: Epoch | None, level: int) -> asyncio.Future[Appended]:
-        """Append one value, together with the other appends of this turn of the host."""
-        return self._put(value, epoch, level)
-
     def append(self, values: Sequence[bytes], epoch: Epoch | None, level: int) -> asyncio.Future[Appended]:
         """Append values atomically, together with the other appends of this turn of the host."""
-        return self._put(values, epoch, level)
+        return self.append_one(values, epoch, level)
 
-    def _put(self, value: bytes | Sequence[bytes], epoch: Epoch | None, level: int) -> asyncio.Future[Appended]:
+    def append_one(self, value: bytes | Sequence[bytes], epoch: Epoch | None, level: int) -> asyncio.Future[Appended]:
+        """Append one value, or several atomically, together with the other appends of this turn of the host."""
         host = get_running_loop()
         if host is not self._host:
             raise self._home.stranger()
