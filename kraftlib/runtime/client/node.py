@@ -204,6 +204,7 @@ class Node:
             undo.callback(companion.end)
         if self._service is not None:
             self._service.begin(self)
+            undo.callback(self._service.end)
             self._controllers.serve(self._service.served)
 
     def _is_voter(self, replica_id: ReplicaId) -> bool:

@@ -41,5 +41,5 @@ class Service(Protocol):
         ...
 
     def end(self) -> None:
-        """Stop: the node closes."""
+        """Stop: the node closes, or does not start."""
         ...

@@ -8,9 +8,11 @@ import pytest
 
 from kraftlib.codec.versions import Versions
 from kraftlib.config import RaftConfig, StaticVoter
+from kraftlib.errors import ReplicaFailedError, StorageError
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
 from kraftlib.runtime.net.transport import Destination
+from kraftlib.storage.memory import MemoryQuorumStateStore
 from kraftlib.testing.transport_contract import station
 from kraftlib.wire.apis import PrivateApiKey
 from kraftlib.wire.frames import decode_response, encode_request
@@ -58,3 +60,20 @@ async def test_requests_of_a_service_are_answered_and_those_of_none_close_the_co
         else:
             assert reply is None
     assert service.life == (["begin", "end"] if served else [])
+
+
+class Failing(MemoryQuorumStateStore):
+    """A disk that takes no vote."""
+
+    def write(self, *_: object, **more: object) -> None:
+        raise StorageError("the disk has failed")
+
+
+async def test_a_service_ends_with_a_replica_that_fails_as_it_starts() -> None:
+    service = Echo()
+    config = RaftConfig(node_id=1, voters=(StaticVoter(1, ANYWHERE),), flush="inline", engine="inline")
+    transport = MemoryTransport(MemoryHub(), ANYWHERE)
+    client: RaftClient[bytes] = RaftClient(config, transport=transport, service=service, elections=Failing())
+    with pytest.raises(ReplicaFailedError, match="the disk has failed"):
+        await client.start()
+    assert service.life == ["begin", "end"]
