@@ -22,7 +22,7 @@ LINES: Final[Mapping[str, int]] = {
     "compat": 2_300,
     "controller": 5_500,
     "consensus": 5_500,
-    "coordination": 3_350,
+    "coordination": 3_420,
     "machines": 1_100,
     "offline": 1_300,
     "recipes": 2_300,

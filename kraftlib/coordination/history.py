@@ -14,6 +14,7 @@ from kraftlib.coordination.access import BEFORE_ALL
 from kraftlib.coordination.messages import Answer, Event, Selector, Watched
 from kraftlib.types import Offset
 
+BEFORE_NAME = "\0"
 CHANGES_MAX = 10_000
 BYTES_MAX = 8 * 1024 * 1024
 """Bytes of the names and values in it."""
@@ -35,6 +36,10 @@ def selects(selector: Selector, row: Row) -> bool:
     return selector.watched == Watched.KEY and row.name == selector.name
 
 
+def _names_of(rows: Iterable[Row]) -> str:
+    return "".join([BEFORE_NAME + row.name for row in rows])
+
+
 class History:
     """Rows by the offset of their record, ascending."""
 
@@ -42,12 +47,15 @@ class History:
         self.start = start
         """All that the records after this one have changed is here."""
         self.records: list[tuple[Offset, tuple[Row, ...]]] = [(offset, tuple(rows)) for offset, rows in records]
+        self._names = [_names_of(rows) for _, rows in self.records]
+        """The names of each record as one text, which is searched faster than its rows."""
         self._changes = sum(len(rows) for _, rows in self.records)
         self._bytes = sum(row_size(row) for _, rows in self.records for row in rows)
 
     def add(self, offset: Offset, rows: Sequence[Row]) -> None:
         """Take what a record has changed, and forget what is beyond the bound."""
         self.records.append((offset, tuple(rows)))
+        self._names.append(_names_of(rows))
         self._changes += len(rows)
         self._bytes += sum(map(row_size, rows))
         if self._changes > CHANGES_MAX or self._bytes > BYTES_MAX:
@@ -61,12 +69,13 @@ class History:
             self._changes -= len(rows)
             self._bytes -= sum(map(row_size, rows))
             gone += 1
-        del self.records[:gone]
+        del self.records[:gone], self._names[:gone]
 
     def after(self, since: Offset, selector: Selector, *, most: int) -> list[tuple[Offset, list[Row]]]:
         """Return the selected rows of the records after `since`, of at most `most` records."""
         found: list[tuple[Offset, list[Row]]] = []
-        for at in range(bisect_right(self.records, since, key=itemgetter(0)), len(self.records)):
+        begin, name = bisect_right(self.records, since, key=itemgetter(0)), BEFORE_NAME + selector.name
+        for at in [at for at in range(begin, len(self._names)) if name in self._names[at]]:
             offset, rows = self.records[at]
             selected = [row for row in rows if selects(selector, row)]
             if selected:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
@@ -11,6 +12,7 @@ import attrs
 
 from kraftlib.coordination.access import BEFORE_ALL, AtLeast, Change, Consistency, Done, Gone, Linearizable, Machine
 from kraftlib.coordination.net.arrivals import Arrivals
+from kraftlib.coordination.net.turns import Turns
 from kraftlib.errors import (
     BacklogFullError,
     ClosedError,
@@ -66,6 +68,7 @@ class Service:
         self._machine: Final = machine
         self._loop: Final = asyncio.get_running_loop()
         self._arrivals: Final = Arrivals(node, machine)
+        self._turns: Final = Turns()
         self._look_s = 0.0
         """The time that the last look for what has expired took."""
         self._expiring: Final = asyncio.ensure_future(self._expire())
@@ -99,11 +102,17 @@ class Service:
                     await self._barrier(timeout_ms)
                 elif isinstance(consistency, AtLeast):
                     await self._applied(consistency.offset)
-                while self._node.applier.is_loading:  # another thread replaces the state meanwhile
+                while (answer := await self._turns.do(partial(self._ask, question))) is None:
                     await self._applied(BEFORE_ALL)
         except TimeoutError:
             raise TimedOutError(f"{consistency} was not reached here within {timeout_ms} ms") from None
+        return answer
+
+    def _ask(self, question: bytes) -> tuple[Offset, bytes] | None:
+        """Return the offset and the answer; None while another thread replaces the state."""
         self._node.ensure_applying()
+        if self._node.applier.is_loading:
+            return None
         return self._machine.applied, self._machine.query(question)
 
     async def pull(
@@ -120,19 +129,22 @@ class Service:
         deadline = self._loop.time() + max_wait_ms / 1_000
         while True:
             self._node.ensure_applying()
-            pulled = self._look(pulls, max_bytes)
+            applied = self._machine.applied
+            pulled = await self._look(pulls, max_bytes)
             left_s = deadline - self._loop.time()
             if left_s <= 0 or interrupted.done() or any(one.changes or one.error for one in pulled):
                 return pulled
             pulls = [attrs.evolve(pull, since=one.next_since) for pull, one in zip(pulls, pulled, strict=True)]
+            if self._machine.applied != applied:
+                continue  # more was applied between two looks
             with self._arrivals.awaited([pull.selector for pull in pulls]) as arrived:
                 await asyncio.wait((arrived, interrupted), timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
 
-    def _look(self, pulls: Sequence[Pull], max_bytes: int) -> list[Pulled]:
+    async def _look(self, pulls: Sequence[Pull], max_bytes: int) -> list[Pulled]:
         pulled, left = [], min(max_bytes, PULL_MAX_BYTES)
         for pull in pulls:
             since = -1 if pull.since is None else pull.since
-            one = self._look_at(pull.selector, since, left)
+            one = await self._turns.do(partial(self._look_at, pull.selector, since, left))
             left -= sum(len(change.data) for change in one.changes)
             pulled.append(one)
         return pulled
@@ -183,9 +195,9 @@ class Service:
                 continue  # leadership is lost, or the backlog is full: what is over is still over at the next tick
 
     async def _propose_due(self, epoch: Epoch) -> None:
-        began = self._loop.time()
-        due = self._machine.due(epoch, round(began * 1_000))
-        self._look_s = self._loop.time() - began
+        began_s = time.perf_counter()
+        due = self._machine.due(epoch, round(self._loop.time() * 1_000))
+        self._look_s = time.perf_counter() - began_s
         for command in due:
             append = partial(self._node.appends.append, [command], epoch, COMMITTED)
             await engine_future(self._node, append)
