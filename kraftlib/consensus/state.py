@@ -126,8 +126,10 @@ class Digests:
     """Voters that have heard our newest one."""
     without_answer: set[ReplicaId] = attrs.field(factory=set)
     """Voters that know no such question."""
-    snapshot_due_ms: int = 0
-    """Before this no other snapshot is taken for a quarantined replica."""
+    named: set[ReplicaId] = attrs.field(factory=set)
+    """Observers that have a log line since our newest one."""
+    snapshot_taken_ms: int | None = None
+    """The time at which a snapshot was last taken for a quarantined replica."""
     quarantine: Quarantine | None = None
     differing: set[ReplicaId] = attrs.field(factory=set)
     """Other replicas whose state was not that of the majority when they were compared last."""

@@ -81,7 +81,7 @@ def offer(state: ReplicaState, snapshot_from: Offset, *, pause_ms: int) -> tuple
         return None, []
     if newest is not None and newest.offset >= snapshot_from:
         return newest, []
-    if digests.snapshot_due_ms > state.now_ms:
+    if digests.snapshot_taken_ms is not None and state.now_ms < digests.snapshot_taken_ms + pause_ms:
         return None, []
-    digests.snapshot_due_ms = state.now_ms + pause_ms
+    digests.snapshot_taken_ms = state.now_ms
     return None, [act.TakeSnapshot()]

@@ -14,6 +14,7 @@ and replicas as without it. See docs/explanation/decisions/0016.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -34,6 +35,9 @@ from kraftlib.wire.messages.state_digest import StateDigestRequest, StateDigestR
 
 OBSERVERS_MAX: Final = 64
 """The number of replicas beside the voters whose digests are kept. It is bounded, since a client may send any id."""
+
+NAMED_MAX: Final = 8
+"""The number of replicas beside the voters that have a log line for one digest of ours."""
 
 _LANE: Final = in_lane(2, 0)
 
@@ -60,6 +64,7 @@ def handle_state_hashed(state: ReplicaState, event: StateHashed) -> list[Action]
     _keep_newest(digests.own)
     digests.without_answer.clear()
     digests.informed.clear()
+    digests.named.clear()
     digests.ask_due_ms = state.now_ms
     return judge(state)
 
@@ -149,7 +154,9 @@ def handle_state_digest(state: ReplicaState, event: RequestReceived[StateDigestR
     is_voter = state.voters.get(request.replica_id) is not None
     if request.replica_id != state.key.id and not (is_voter and event.of_observer):
         _note(state, request.replica_id, request.digests)
-    offered, actions = offer(state, request.snapshot_from, pause_ms=pause_ms(state))
+    # An observer waits for longer, since any may ask, and a snapshot of the whole state is much work.
+    rest_ms = pause_ms(state) if is_voter else state.config.digest_interval_ms or 0
+    offered, actions = offer(state, request.snapshot_from, pause_ms=rest_ms)
     response = StateDigestResponse(
         error_code=ErrorCode.NONE,
         is_quarantined=digests.quarantine is not None,
@@ -258,16 +265,29 @@ def _note_agreement(state: ReplicaState, offset: Offset, right: StateDigest) -> 
             continue  # what it has told last decides
         if other != right and replica_id not in digests.differing:
             digests.differing.add(replica_id)
-            logger.error(
+            logger.log(
+                logging.ERROR if _has_line(state, replica_id) else logging.DEBUG,
                 "%s: the state of replica %d differs from that of the majority at offset %d: it should quarantine and "
                 "heal itself", state.id_text, replica_id, offset,
             )  # fmt: skip
         elif other == right and replica_id in digests.differing:
             digests.differing.discard(replica_id)
-            logger.warning(
+            logger.log(
+                logging.WARNING if _has_line(state, replica_id) else logging.DEBUG,
                 "%s: the state of replica %d is that of the majority again, at offset %d", state.id_text, replica_id,
                 offset,
             )  # fmt: skip
+
+
+def _has_line(state: ReplicaState, replica_id: ReplicaId) -> bool:
+    """Whether the log tells of a replica: an observer may send any id, and another digest with each request."""
+    named = state.digests.named
+    if state.voters.get(replica_id) is not None:
+        return True
+    if replica_id in named or len(named) >= NAMED_MAX:
+        return False
+    named.add(replica_id)
+    return True
 
 
 def _note_undecided(state: ReplicaState, offset: Offset, told: Mapping[ReplicaId, StateDigest | None]) -> None:

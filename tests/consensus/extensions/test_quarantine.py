@@ -157,6 +157,16 @@ def test_a_leader_offers_its_newest_snapshot_or_takes_one_now_and_then() -> None
     assert (answer.snapshot_id.end_offset, answer.snapshot_id.epoch) == (4, 1)
 
 
+def test_an_observer_has_snapshots_taken_less_often_than_a_voter() -> None:
+    core = leading(OLD)
+    taken, began_ms = [], core.state.now_ms
+    for now_ms, asker in ((0, 9), (1_500, 9), (1_500, 3), (3_000, 9)):
+        core.handle(TimeoutReached(), began_ms + now_ms)
+        actions, _ = told(core, asker, WRONG, offset=4, snapshot_from=4)
+        taken.append(TakeSnapshot() in actions)
+    assert taken == [True, False, True, False]
+
+
 def test_who_does_not_lead_or_is_wrong_itself_or_is_asked_for_the_future_offers_nothing() -> None:
     core = leading(SNAPSHOT)
     follows = follower(log=log_view(1, 1, 1, 1, snapshots=(SNAPSHOT,), voters=voter_set(1, 2, 3)))

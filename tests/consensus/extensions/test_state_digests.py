@@ -16,7 +16,7 @@ from kraftlib.consensus.events import (
     StateHashed,
     TimeoutReached,
 )
-from kraftlib.consensus.extensions.state_digests import OBSERVERS_MAX, lane_to
+from kraftlib.consensus.extensions.state_digests import NAMED_MAX, OBSERVERS_MAX, lane_to
 from kraftlib.consensus.replica import Replica
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.bounds import DIGESTS
@@ -132,6 +132,27 @@ def test_a_replica_that_differs_is_named_by_the_others_until_it_does_not(caplog:
     assert not is_quarantined(core)
     told(core, 3, RIGHT)
     assert core.status().differing == (9,)
+
+
+def test_an_observer_with_many_ids_and_another_digest_each_time_has_few_log_lines(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    core = follower(1, 1, digest_interval_ms=INTERVAL_MS)
+    hashed(core)
+    told(core, 2, RIGHT)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(100):
+            told(core, 9, WRONG)
+            told(core, 9, RIGHT)
+        for replica_id in range(10, 200):
+            told(core, replica_id, WRONG)
+        assert len(caplog.records) == NAMED_MAX
+        told(core, 3, WRONG)
+        assert "the state of replica 3 differs" in caplog.text, "a voter has its line all the same"
+        hashed(core, offset=3)
+        told(core, 2, RIGHT, offset=3)
+        told(core, 9, WRONG, offset=3)
+    assert "the state of replica 9 differs from that of the majority at offset 3" in caplog.text
 
 
 def test_two_of_two_that_differ_both_stay_at_work_and_the_operator_is_told(caplog: pytest.LogCaptureFixture) -> None:
