@@ -263,11 +263,14 @@ class Directories:
         """
         number = chance.randrange(len(self._files))
         shutil.rmtree(self._home, ignore_errors=True)
-        shutil.copytree(self._sound, self._home)
         changed, path = change(self.samples[number]), self._files[number]
         if path.suffix in (".log", ".checkpoint"):
             changed = _with_sums(changed, chance)
-        (self._home / path.relative_to(self._sound)).write_bytes(changed)
+        for at, data in enumerate(self.samples):
+            copy = self._home / self._files[at].relative_to(self._sound)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.touch(mode=self._files[at].stat().st_mode & 0o777)
+            copy.write_bytes(changed if at == number else data)
         try:
             read_directory(self._home)
         except (KraftError, OSError):
