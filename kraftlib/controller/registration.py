@@ -8,6 +8,7 @@ from kraftlib.controller.leadership import leave, lose_records, without
 from kraftlib.controller.results import Decision, RefusedError
 from kraftlib.controller.versions import METADATA_VERSION, has_cordoned_directories, has_directories
 from kraftlib.metadata.broker_records import RegisterBrokerRecord, RegisterControllerRecord, UnregisterBrokerRecord
+from kraftlib.types import is_host
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from kraftlib.wire.messages.controller_registration import (
@@ -97,6 +98,9 @@ def _check(context: Context, request: BrokerRegistrationRequest) -> None:
         or cluster.owner_of(directories, but=request.broker_id) is not None
     ):
         raise RefusedError(ErrorCode.INVALID_REGISTRATION)
+    # Kafka takes any text; here, too, no host reaches a log or a client that is none.
+    if not all(is_host(place.host) for place in request.listeners):
+        raise RefusedError(ErrorCode.INVALID_REGISTRATION)
     if not any(row.name == METADATA_VERSION for row in request.features):
         raise RefusedError(ErrorCode.INVALID_REGISTRATION)
     if context.features.why_not(request.features) is not None:
@@ -121,6 +125,11 @@ def unregister_broker(context: Context, request: UnregisterBrokerRequest, versio
 
 def register_controller(context: Context, request: ControllerRegistrationRequest, version: int) -> Decision:
     """Take note of a controller: admin clients that ask controllers find it so."""
+    if not all(is_host(place.host) for place in request.listeners):
+        text = f"controller {request.controller_id} names what is no host"
+        return Decision(
+            answer=ControllerRegistrationResponse(error_code=ErrorCode.INVALID_REGISTRATION, error_message=text)
+        )
     if context.features.why_not(request.features) is not None:
         text = f"controller {request.controller_id} does not support the finalized features"
         return Decision(

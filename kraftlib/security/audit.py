@@ -43,7 +43,7 @@ from typing import Any, Final
 import attrs
 
 from kraftlib.errors import ConfigError
-from kraftlib.security.audited import is_done, outcome_of, subject_of
+from kraftlib.security.audited import has_line, is_done, outcome_of, subject_of
 from kraftlib.types import ReplicaId
 from kraftlib.wire.apis import PrivateApiKey
 
@@ -127,6 +127,8 @@ class AuditLog:
     def answered(self, request: Any, answer: Any, *, sender: Sender) -> None:
         """Write what a peer's request has come to. `answer` None: its connection was closed."""
         self.summarize()
+        if not has_line(request, answer):
+            return
         name, subject, outcome = type(request).__name__, subject_of(request), outcome_of(request, answer)
         if request.api_key == PrivateApiKey.PROPOSE:
             has_room = self._has_room(PROPOSALS, name, (sender.principals, outcome))

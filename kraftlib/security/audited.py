@@ -51,10 +51,24 @@ def outcome_of(request: Any, answer: Any) -> str:
     return f"{done} of {len(rows)} done; {_error_of(failed[0])}" if done else _error_of(failed[0])
 
 
+def has_line(request: Any, answer: Any) -> bool:
+    """Whether an answer has a line at all: one to a request that only looks has one if rules of access refuse it."""
+    audited = AUDITED.get(request.api_key, UNKNOWN)
+    if not audited.looks or answer is None:
+        return True
+    codes = [row.error_code for row in audited.rows(answer)] + ([answer.error_code] if audited.has_error else [])
+    return not REFUSED_BY_RULES.isdisjoint(codes)
+
+
 def is_done(request: Any, answer: Any) -> bool:
     """Whether an answer says that something was changed. `request` is one of `AUDITED`."""
     audited = AUDITED[request.api_key]
-    if answer is None or _validates_only(audited, request) or (audited.has_error and answer.error_code):
+    if (
+        answer is None
+        or audited.looks
+        or _validates_only(audited, request)
+        or (audited.has_error and answer.error_code)
+    ):
         return False
     rows = audited.rows(answer)
     return not rows or any(not row.error_code for row in rows)
@@ -84,6 +98,10 @@ def _voter_with_listeners(request: Any) -> str:
 
 def _partitions(rows: Sequence[Any] | None) -> list[str]:
     return ["all partitions"] if rows is None else [row.topic for row in rows]
+
+
+def _names(rows: Sequence[Any] | None) -> list[str]:
+    return ["all topics"] if rows is None else [row.name for row in rows]
 
 
 def _config(row: Any) -> str:
@@ -131,7 +149,17 @@ class Audited:
     """The rows of an answer that have an error each."""
     validates: bool = False
     """Whether a request may ask for a validation only."""
+    looks: bool = False
+    """Whether a request changes nothing: it has a line only where rules of access refuse it."""
 
+
+REFUSED_BY_RULES: Final = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
 
 UNKNOWN: Final = Audited(names=_nothing, has_error=True)
 """Propose, which is audited of some peers only."""
@@ -205,9 +233,19 @@ AUDITED: Final[Mapping[int, Audited]] = {
         names=lambda request: [_filter(row) for row in request.filters],
         rows=lambda answer: answer.filter_results,
     ),
+    ApiKey.DESCRIBE_ACLS: Audited(names=lambda request: [_filter(request)], has_error=True, looks=True),
+    ApiKey.DESCRIBE_CONFIGS: Audited(
+        names=lambda request: [row.resource_name or "default" for row in request.resources],
+        rows=lambda answer: answer.results,
+        looks=True,
+    ),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: Audited(
+        names=lambda request: _names(request.topics), has_error=True, looks=True
+    ),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Audited(
         names=lambda request: [f"user {row.name}" for row in (*request.deletions, *request.upsertions)],
         rows=lambda answer: answer.results,
     ),
 }
-"""Requests whose answers are audited: they change voters, features, who leads, or what a controller keeps."""
+"""Requests whose answers are audited: they change voters, features, who leads, or what a controller keeps; or look at it,
+and have a line where rules of access refuse that."""

@@ -13,6 +13,8 @@ from kraftlib.wire.messages.unregister_broker import UnregisterBrokerRequest
 from tests.controller.world import World, directory
 
 FEATURE = BrokerRegistrationRequest.Feature
+LISTENER = BrokerRegistrationRequest.Listener
+NO_HOST = ErrorCode.INVALID_REGISTRATION
 
 
 def test_a_broker_is_registered_fenced_and_its_epoch_is_the_offset_of_its_record() -> None:
@@ -38,6 +40,8 @@ def test_a_broker_is_registered_fenced_and_its_epoch_is_the_offset_of_its_record
         ({"log_dirs": (UUID(int=2),)}, ErrorCode.INVALID_REGISTRATION),
         ({"log_dirs": (directory(1),)}, ErrorCode.INVALID_REGISTRATION),
         ({"features": ()}, ErrorCode.INVALID_REGISTRATION),
+        ({"listeners": (LISTENER(name="P", host="evil.example\nforged", port=9, security_protocol=0),)}, NO_HOST),
+        ({"listeners": (LISTENER(name="P", host="unix:/run/1.sock", port=9, security_protocol=0),)}, NO_HOST),
         (
             {"features": (FEATURE(name="metadata.version", min_supported_version=7, max_supported_version=29),)},
             ErrorCode.UNSUPPORTED_VERSION,

@@ -27,7 +27,9 @@ from kraftlib.security.audit import (
     AuditLog,
     Sender,
 )
+from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from kraftlib.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from kraftlib.wire.messages.propose import ProposeRequest, ProposeResponse
 from kraftlib.wire.messages.raft_voters import (
     RemoveRaftVoterRequest,
@@ -234,3 +236,16 @@ def test_changes_of_a_controller_have_lines_and_what_was_done_in_part_says_so(tm
         ),
         found[0],
     ]
+
+
+def test_who_looks_has_a_line_only_if_rules_of_access_refuse_it(tmp_path: Path) -> None:
+    path, row = tmp_path / "audit.jsonl", DescribeConfigsRequest.DescribeConfigsResource
+    log, sender = audit(path), Sender(principals=("User:bob",), address="10.0.0.9:1")
+    asked = DescribeConfigsRequest(resources=tuple(row(resource_type=2, resource_name=name) for name in ("a", "b")))
+    result = DescribeConfigsResponse.DescribeConfigsResult
+    for codes in ((0, 0), (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED), (ErrorCode.INVALID_REQUEST, 0)):
+        rows = [result(error_code=code, error_message=None, resource_type=2, resource_name="") for code in codes]
+        log.answered(asked, DescribeConfigsResponse(results=tuple(rows)), sender=sender)
+    (line,) = lines(path)
+    assert (line["principals"], line["subject"]) == (["User:bob"], "a, b")
+    assert line["outcome"] == "1 of 2 done; TOPIC_AUTHORIZATION_FAILED"

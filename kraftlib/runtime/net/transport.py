@@ -67,8 +67,8 @@ class Peer:
 class Destination:
     """The target of a connection. Destinations with different numbers never share one, even to the same endpoint.
 
-    `number` is the replica id; -2, -3, ... for a bootstrap server whose id is not known (KIP-853); or a number far below
-    for a further connection to a replica. A transport that authenticates checks that `replica_id` is who answers.
+    `number` is the replica id; -2, -3, ... for a bootstrap server whose id is not known (KIP-853); or a number far
+    below for a further connection to a replica. A transport that authenticates checks that `replica_id` answers.
     """
 
     number: int
