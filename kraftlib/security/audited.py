@@ -247,5 +247,5 @@ AUDITED: Final[Mapping[int, Audited]] = {
         rows=lambda answer: answer.results,
     ),
 }
-"""Requests whose answers are audited: they change voters, features, who leads, or what a controller keeps; or look at it,
-and have a line where rules of access refuse that."""
+"""Requests whose answers are audited: they change voters, features, who leads, or what a controller keeps; or look
+at it, and have a line where rules of access refuse that."""

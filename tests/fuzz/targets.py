@@ -20,9 +20,9 @@ from crc32c import crc32c
 from kraftlib.codec.declared import write
 from kraftlib.config import RaftConfig
 from kraftlib.controller.apis import FORWARDABLE
-from kraftlib.coordination.commands import KINDS, encode_command
+from kraftlib.coordination.commands import KINDS, encode, encode_command
 from kraftlib.coordination.machine import ServiceMachine
-from kraftlib.coordination.messages import OpenSession
+from kraftlib.coordination.messages import Ask, OpenSession, Question, Selector, Watched
 from kraftlib.errors import ConfigError, CorruptBatchError, KraftError, ProtocolError
 from kraftlib.metadata import RECORDS, decode_record, encode_record
 from kraftlib.properties import parse_properties, settings_of
@@ -85,14 +85,16 @@ def requests() -> Target:
 
 def responses() -> Target:
     """Responses, as a server that lies may send them. The first three bytes say which request they answer."""
+    private = {key: APIS[key] for key in PrivateApiKey}
+    keys = {**{int(key): int(key) for key in APIS}, **{200 + at: int(key) for at, key in enumerate(private)}}
+    first = {key: byte for byte, key in keys.items()}
     samples = [bytes((key, version)) + data for key, version, data in captured("response") if key in APIS]
-    for key, entry in APIS.items():
+    for key, entry in {**APIS, **private}.items():
         samples += [
-            bytes((key & 0xFF, version))
+            bytes((first[key], version))
             + encode_response(any_message(entry.response, version, seed=7), version=version, correlation_id=9)
             for version in entry.versions
         ]
-    keys = {key & 0xFF: key for key in APIS}
 
     def read(data: bytes) -> object:
         key, version = keys.get(data[0] if data else 0, 1), data[1] if len(data) > 1 else 0
@@ -234,6 +236,26 @@ def commands() -> Target:
     return Target(name="commands", samples=samples, read=read, allowed=(ConfigError,))
 
 
+def questions() -> Target:
+    """Questions and selectors of watches, as any client may ask them of the coordination machine."""
+    machine, session = ServiceMachine(), uuid.UUID(int=7)
+    written = [encode_command(OpenSession(ttl_ms=10_000), session=session)]
+    for number, body in enumerate([any_message(cls, 0, seed=seed) for cls in KINDS.values() for seed in range(8)], 1):
+        written.append(encode_command(body, session=session, opened=0, sequence=number))
+    for offset, data in enumerate(written):
+        machine.apply(CommittedRecord(offset, 1, 0, data))
+    asked = [Question(ask=ask, name="", prefix=prefix) for ask in Ask for prefix in (False, True)]
+    selectors = [Selector(watched=watched, name="") for watched in Watched]
+
+    def read(data: bytes) -> object:
+        if data[:1] == b"q":
+            return machine.query(data[1:])
+        return machine.changes(data[1:], int.from_bytes(data[-2:], "big", signed=True) % 64 - 1, most=64)
+
+    samples = [b"q" + encode(each) for each in asked] + [b"s" + encode(each) for each in selectors]
+    return Target(name="questions", samples=samples, read=read, allowed=(ConfigError,))
+
+
 def properties() -> Target:
     """Kafka's own configuration files."""
     samples = [path.read_bytes() for path in sorted((DATA / "properties").glob("*.properties"))]
@@ -244,7 +266,7 @@ def properties() -> Target:
     return Target(name="properties", samples=samples, read=read, allowed=(ConfigError,))
 
 
-FRAMES: Final = (requests, responses, batches, metadata, logins, envelopes, scram, commands, properties)
+FRAMES: Final = (requests, responses, batches, metadata, logins, envelopes, scram, commands, questions, properties)
 
 
 class Directories:
