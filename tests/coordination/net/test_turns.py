@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
@@ -45,7 +46,7 @@ async def test_a_turn_ends_when_its_time_is_over_and_the_rest_is_done_in_order(m
         order.append(number)
         return number
 
-    pieces = [asyncio.ensure_future(work.do(lambda number=number: piece(number))) for number in range(50)]
+    pieces = [asyncio.ensure_future(work.do(partial(piece, number))) for number in range(50)]
     await asyncio.sleep(0)
     pieces[20].cancel()
     found = await asyncio.gather(*pieces, return_exceptions=True)
@@ -57,8 +58,8 @@ async def test_a_turn_ends_when_its_time_is_over_and_the_rest_is_done_in_order(m
 async def test_an_error_is_that_of_whoever_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "TURN_S", A_PIECE_A_TURN)
     work = Turns()
-    found = await asyncio.gather(*(work.do(lambda n=n: 1 // n) for n in (0, 1, 0)), return_exceptions=True)
-    assert [type(each) for each in found] == [ZeroDivisionError, int, ZeroDivisionError]
+    found = await asyncio.gather(*(work.do(partial(divmod, 1, n)) for n in (0, 1, 0)), return_exceptions=True)
+    assert [type(each) for each in found] == [ZeroDivisionError, tuple, ZeroDivisionError]
 
 
 async def test_the_watches_of_one_request_are_looked_at_in_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
