@@ -47,13 +47,12 @@ def spans(area: Array, at: Array) -> Array:
 
     The lowest bit of a length, its sign, is not looked at; nor are the bits of one that has too many.
     """
-    first = area.take(at, mode="clip")
-    if first.max() <= 0x7F:
-        return _FIRST.take(first)
-    second = area.take(at + 1, mode="clip") * (first > 0x7F)
-    span = _FIRST.take(first) + _SECOND.take(second)
-    if second.max() > 0x7F:
-        longer = np.flatnonzero(second > 0x7F)
+    pair = area.take(at + 1, mode="clip").astype(np.int64)
+    pair <<= 8
+    pair |= area.take(at, mode="clip")
+    span = _SPANS.take(pair)
+    if not span.all():
+        longer = np.flatnonzero(span == 0)
         raw, behind, _ = _read(area, at[longer], INT_BYTES, _LAST_OF_INT, np.int64)
         span[longer] = behind - at[longer] + (raw >> 1)
     return span
@@ -88,7 +87,13 @@ def _read(area: Array, at: Array, most: int, last_most: int, kind: type) -> tupl
 
 _NONE: Final = np.empty(0, dtype=np.int64)
 
-_BYTE: Final = np.arange(1 << 8)
-_FIRST: Final = ((_BYTE & 0x7F) >> 1) + np.where(_BYTE > 0x7F, 2, 1)
-_SECOND: Final = _BYTE << 6
-"""The bytes that each byte of a length adds to its span, if it has no more than two."""
+
+def _spans() -> Array:
+    """Return the span of a length by its first byte and, 256 times, its second one; 0 if it has more than these."""
+    pair = np.arange(1 << 16)
+    first, second = pair & 0xFF, pair >> 8
+    of_two = np.where(second < 0x80, 2 + ((first & 0x7F | second << 7) >> 1), 0)
+    return np.where(first < 0x80, 1 + (first >> 1), of_two)
+
+
+_SPANS: Final = _spans()
