@@ -16,7 +16,7 @@ import pyarrow as pa
 from kraftlib.analysis.conditions import place_values
 from kraftlib.analysis.decoder import Fields, headers_of
 from kraftlib.analysis.headers import Headers
-from kraftlib.analysis.schemas import HEADERS, TIMESTAMP, Schema
+from kraftlib.analysis.schemas import HEADERS, RUN_LENGTH, TIMESTAMP, Schema
 from kraftlib.analysis.splits import Split
 from kraftlib.analysis.varints import Array, read_unsigned
 from kraftlib.records.batch import APPEND_TIME
@@ -50,6 +50,8 @@ class Rows:
     millis: Array
     crc_ok: Array | None
     """Per batch; None if it was not checked."""
+    run_length: Array | None = None
+    """How many records each row stands for; None is one."""
 
     def __len__(self) -> int:
         return len(self.offset)
@@ -68,6 +70,12 @@ class Rows:
         return attrs.evolve(
             self, fields=self.fields.select(chosen), offset=self.offset[chosen], millis=self.millis[chosen]
         )
+
+    def runs(self) -> Rows:
+        """Return the first of each run of consecutive records of a batch, with the length of the run."""
+        batch, offset = self.fields.batch, self.offset
+        begins = np.flatnonzero(np.append(True, (batch[1:] != batch[:-1]) | (offset[1:] != offset[:-1] + 1)))
+        return attrs.evolve(self.select(begins), run_length=np.diff(begins, append=len(self)))
 
 
 def table_of(columns: dict[str, Any], count: int, schema: Schema) -> Table:
@@ -213,4 +221,7 @@ COLUMNS: Final[dict[str, Callable[[Rows], Any]]] = {
     "segment": _constant("segment", pa.string()),
     "position": lambda rows: pa.array(rows.per_record(rows.positions)),
     "record": json_records,
+    RUN_LENGTH: lambda rows: pa.array(
+        np.broadcast_to(1 if rows.run_length is None else rows.run_length, len(rows)).astype(np.int32)
+    ),
 }

@@ -7,8 +7,6 @@ only by those who ask for it, as a column of Parquet is.
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
 from kraftlib.analysis.chunks import Chunk
@@ -16,18 +14,10 @@ from kraftlib.analysis.columns import Rows
 from kraftlib.analysis.decoder import RECORD_MIN_BYTES, undecoded
 from kraftlib.analysis.headers import Headers
 from kraftlib.analysis.options import Bounds, ReadOptions
-from kraftlib.analysis.schemas import Schema
+from kraftlib.analysis.schemas import RUN_LENGTH, TOLD_BY_HEADERS, Schema
 from kraftlib.analysis.splits import Split
 from kraftlib.analysis.varints import Array
 from kraftlib.records.batch import HEADER_SIZE
-
-TOLD_BY_HEADERS: Final = frozenset(
-    {
-        *("cluster", "replica", "topic", "partition", "origin", "snapshot_end_offset", "snapshot_epoch"),
-        *("offset", "epoch", "control", "batch_base", "crc_ok", "problem", "segment", "position"),
-    }
-)
-"""Columns that a batch has for all of its records; offsets of a log without gaps follow from its base offset."""
 
 
 def is_told_by_headers(options: ReadOptions, schema: Schema, bounds: Bounds) -> bool:
@@ -36,7 +26,7 @@ def is_told_by_headers(options: ReadOptions, schema: Schema, bounds: Bounds) -> 
     Where damage is tolerated every record is looked at, since a row must say what is wrong with its batch.
     """
     return (
-        TOLD_BY_HEADERS.issuperset(schema.names)
+        (TOLD_BY_HEADERS | {RUN_LENGTH}).issuperset(schema.names)
         and (options.mode, options.verify_crc, options.contiguous) == ("FAILFAST", True, True)
         and (options.about, options.decode) == (None, None)
         and not bounds.timestamp

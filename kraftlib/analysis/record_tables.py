@@ -30,7 +30,7 @@ from kraftlib.analysis.header_rows import are_believed, is_told_by_headers, rows
 from kraftlib.analysis.headers import Headers
 from kraftlib.analysis.options import JSON, ReadOptions
 from kraftlib.analysis.record_places import Blocks
-from kraftlib.analysis.schemas import Schema
+from kraftlib.analysis.schemas import RUN_LENGTH, Schema
 from kraftlib.analysis.splits import Split, bounds_of
 from kraftlib.analysis.value_decoder import decoded_by
 from kraftlib.analysis.varints import Array
@@ -259,6 +259,8 @@ class RecordColumns:
     # Columns
 
     def table(self, rows: Rows) -> Table:
+        if RUN_LENGTH in self.schema.names:
+            rows = rows.runs()
         made = {"record": self.decoded_values} if self.options.value_decoder is not None else {}
         arrays = [made.get(field.name, COLUMNS[field.name])(rows) for field in self.schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)

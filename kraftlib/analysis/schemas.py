@@ -54,12 +54,28 @@ RECORDS: Final = pa.schema(
         pa.field("segment", pa.string()),
         pa.field("position", pa.int64()),
         pa.field("record", pa.string()),
+        pa.field("run_length", pa.int32()),
     ]
 )
 """One row a record. `problem` is null, or says why the row stands for a batch that cannot be read."""
 
-ASKED_FOR: Final = frozenset({"headers", "segment", "position", "record"})
-"""Columns of `records` that cost, and are there only where they are named."""
+ASKED_FOR: Final = frozenset({"headers", "segment", "position", "record", "run_length"})
+"""Columns of `records` that cost, or change the rows, and are there only where they are named."""
+
+TOLD_BY_HEADERS: Final = frozenset(
+    {
+        *("cluster", "replica", "topic", "partition", "origin", "snapshot_end_offset", "snapshot_epoch"),
+        *("offset", "epoch", "control", "batch_base", "crc_ok", "problem", "segment", "position"),
+    }
+)
+"""Columns that a batch has for all of its records; consecutive offsets follow from the first of them."""
+
+RUN_LENGTH: Final = "run_length"
+"""If this column is named, a row stands for so many records of one batch, which have all other columns in common.
+
+Their offsets are consecutive; `offset` is the first one. A row for damage has null. It goes with columns of
+TOLD_BY_HEADERS.
+"""
 
 BATCHES: Final = pa.schema(
     [
@@ -158,6 +174,8 @@ def schema_of(
         raise ConfigError(
             "the column 'record' needs the option decode (json, or a type as TopicRecord), or valueDecoder"
         )
+    if RUN_LENGTH in names and (others := sorted({*names} - TOLD_BY_HEADERS - {RUN_LENGTH})):
+        raise ConfigError(f"the column 'run_length' counts records that are alike, so it cannot go with {others[0]!r}")
     if not names:
         raise ConfigError("columns names none: name at least one, or leave it out for all")
     if len(set(names)) != len(names):

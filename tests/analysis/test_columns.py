@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from kraftlib.analysis.columns import binaries, repeated, timestamps
 from kraftlib.analysis.reading import read_table
-from kraftlib.analysis.schemas import RECORDS
+from kraftlib.analysis.schemas import RECORDS, RUN_LENGTH
 from kraftlib.errors import StorageError
 from kraftlib.metadata import TopicRecord, encode_record
 from kraftlib.types import OffsetAndEpoch
@@ -65,8 +66,9 @@ def test_rows_say_where_they_come_from(tmp_path: Path) -> None:
 
 def test_every_column_of_the_view_can_be_read(tmp_path: Path) -> None:
     write_log(tmp_path, [values_batch([FRAMED])])
-    table = read_table(tmp_path, columns=RECORDS.names, decode="json")
-    assert table.schema == RECORDS
+    every = pa.schema([field for field in RECORDS if field.name != RUN_LENGTH])
+    table = read_table(tmp_path, columns=every.names, decode="json")
+    assert table.schema == every
     assert table.num_rows == 1
 
 
@@ -90,7 +92,5 @@ def test_a_missing_timestamp_is_null() -> None:
 
 
 def test_one_value_stands_for_all_rows() -> None:
-    import pyarrow as pa
-
     assert repeated("x", 2, pa.string()).to_pylist() == ["x", "x"]
     assert repeated(None, 2, pa.int32()).to_pylist() == [None, None]

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, In, InputPartition, LessThan, Not, StringStartsWith
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from kraftlib.analysis.conditions import Pruning
 from kraftlib.analysis.options import Range
 from kraftlib.analysis.reading import options_of, read_table, schema_for
 from kraftlib.errors import ConfigError
@@ -62,6 +63,12 @@ def test_a_filter_bounds_what_is_read_and_is_handed_back_unless_it_was_done_to_t
     assert pruning.bounds.offset == bounds
     assert left == ([] if is_taken_over else [one])
     assert len(pruning.conditions) == is_taken_over
+
+
+def test_a_filter_on_runs_is_left_to_spark_since_it_would_cut_them() -> None:
+    filters: list[Filter] = [EqualTo(("offset",), 7)]
+    schema = schema_for(options_of(NODE, columns="offset,run_length"))
+    assert pruning_of(filters, "records", schema) == (Pruning(), filters)
 
 
 def test_a_time_is_rounded_to_whole_milliseconds_so_its_bound_keeps_the_one_it_is_in() -> None:

@@ -24,6 +24,26 @@ def test_a_pin_names_files_and_sizes(tmp_path: Path) -> None:
     assert kraft.pin(tmp_path) == f'[["{path}",5]]'
 
 
+@pytest.mark.parametrize("columns", ["epoch", "epoch,offset,position", "offset", "crc_ok,control,segment,offset"])
+@pytest.mark.parametrize("options", [{}, {"include": "all"}, {"startOffset": 100, "endOffset": 203, "minEpoch": 2}])
+def test_rows_that_the_jvm_makes_of_runs_are_those_of_the_format(
+    spark: Any, columns: str, options: dict[str, object]
+) -> None:
+    node = DATA / "kafka-4.3.1" / "n1"
+    ours = kraft.read(spark, node, columns=columns, **options)
+    theirs = spark.read.format("kraft").options(columns=columns, **options).load(str(node))
+    assert ours.schema == theirs.schema
+    assert [tuple(row) for row in ours.collect()] == [tuple(row) for row in theirs.collect()]
+
+
+def test_runs_are_counted_in_sql(spark: Any) -> None:
+    node = DATA / "kafka-4.3.1" / "n1"
+    spark.read.format("kraft").options(columns="epoch,run_length").load(str(node)).createOrReplaceTempView("runs")
+    kraft.read(spark, node).createOrReplaceTempView("each")
+    found = spark.sql("SELECT epoch, sum(run_length) FROM runs GROUP BY epoch ORDER BY epoch").collect()
+    assert found == spark.sql("SELECT epoch, count(*) FROM each GROUP BY epoch ORDER BY epoch").collect()
+
+
 def test_the_order_of_a_fold_has_the_rows_of_a_snapshot_where_it_ends(spark: Any) -> None:
     rows = [
         ("log", 9, None),
