@@ -7,6 +7,7 @@ for every test on every release. `KRAFTLIB_KAFKA` names the releases, the most i
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -16,10 +17,12 @@ import pytest
 from tests.interop.kafka import Release
 from tests.interop.lab import Lab
 from tests.interop.results import Results
+from tests.simulation.ledger import code_now
 
 FORM: Final = os.environ.get("KRAFTLIB_INTEROP", "")
 RELEASES: Final = tuple(os.environ.get("KRAFTLIB_KAFKA", "4.3.1,3.9.2").split(","))
 HERE: Final = Path(__file__).parent
+CODE: Final = code_now() if FORM else ""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -58,14 +61,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def is_for_the_long_form(item: pytest.Item, counts: dict[tuple[object, object], int]) -> bool:
-    """Whether the short form leaves this out. Of sampled cases each release gets others."""
+    """Whether the short form leaves this out.
+
+    Of sampled cases each release gets others, and of older releases every second test is left out. The code decides
+    which, so that all of them come round, and a second run of one commit is the same run.
+    """
+    version = getattr(item, "callspec").params["version"]  # noqa: B009 - only parametrized items have one
+    name = getattr(item, "originalname", item.name)
     sampled = item.get_closest_marker("sampled")
     if sampled is None:
-        return item.get_closest_marker("slow") is not None
-    version = getattr(item, "callspec").params["version"]  # noqa: B009 - only parametrized items have one
-    key = getattr(item, "originalname", item.name), version
+        return item.get_closest_marker("slow") is not None or (version != RELEASES[0] and drawn(item.name, 2) == 0)
+    key = name, version
     counts[key] = counts.get(key, -1) + 1
-    return counts[key] % sampled.args[0] != RELEASES.index(version) % sampled.args[0]
+    return (counts[key] - drawn(name, sampled.args[0]) - RELEASES.index(version)) % sampled.args[0] != 0
+
+
+def drawn(name: str, count: int) -> int:
+    """Return a number below `count` that follows from the code and from this name."""
+    return random.Random(f"{CODE} {name}").randrange(count)
 
 
 @pytest.fixture(scope="session")

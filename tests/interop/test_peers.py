@@ -164,6 +164,7 @@ def fail_over(quorum: Quorum, node_id: int) -> int:
 
 
 @pytest.mark.each_release
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("whose_snapshot", ["ours", "Kafka's"])
 def test_a_snapshot_reaches_the_other_kind(lab: Lab, whose_snapshot: str) -> None:
     """A leader whose log begins at its snapshot, ours or Kafka's; a voter of the other kind comes with an empty log."""

@@ -46,6 +46,7 @@ def voters_of(status: Mapping[str, Any]) -> dict[int, str | None]:
 
 
 @pytest.mark.each_release
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["static", "dynamic"])
 def test_kafka_metadata_quorum_describes_our_quorum(lab: Lab, kind: str) -> None:
     """`describe --status` and `--replication` say of our quorum what `kraftlib quorum status` says."""

@@ -58,6 +58,7 @@ def finish(quorum: Quorum) -> int:
 
 
 @pytest.mark.each_release
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["static", "dynamic"])
 def test_a_voter_of_ours_carries_two_controllers_through_the_loss_of_each(
     lab: Lab, kind: str, record_property: Record
@@ -83,6 +84,7 @@ def test_a_voter_of_ours_carries_two_controllers_through_the_loss_of_each(
     record_property("records", finish(quorum))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["static", "dynamic"])
 def test_whoever_of_ours_leads_hands_over_to_a_controller(lab: Lab, kind: str, record_property: Record) -> None:
     """1 controller + 2 voters of ours: they lead while it is gone, and it is the active controller when it is back."""
