@@ -15,6 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -222,6 +223,22 @@ def call_pytest(arguments: Sequence[str]) -> tuple[int, str]:
     return process.returncode, end.decode(errors="replace").rstrip().rpartition("\n")[2]
 
 
+def beside(command: Sequence[str]) -> Callable[[], int]:
+    """Start `command` beside what follows; return what waits for it, shows its output and returns its exit status."""
+    output = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed by the wait
+    process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
+
+    def wait() -> int:
+        with process, output:
+            process.wait()
+            output.seek(0)
+            shutil.copyfileobj(output, sys.stdout.buffer)
+            sys.stdout.flush()
+        return process.returncode
+
+    return wait
+
+
 # Tasks --------------------------------------------------------------------------------------------
 
 
@@ -251,7 +268,12 @@ def types(options: argparse.Namespace) -> int:
 def docs(options: argparse.Namespace) -> int:
     """build the documentation into docs/_build; a warning is an error"""
     ensure_environment(FULL)
-    return call(tool("sphinx-build", "-W", "--keep-going", "-n", "-E", "-q", "docs", "docs/_build"))
+    return call(sphinx())
+
+
+def sphinx() -> list[str]:
+    """Return the command that builds the documentation."""
+    return tool("sphinx-build", "-W", "--keep-going", "-n", "-E", "-q", "docs", "docs/_build")
 
 
 def test(options: argparse.Namespace) -> int:
@@ -268,7 +290,7 @@ def test(options: argparse.Namespace) -> int:
 
     steps: dict[str, Callable[[], int]] = {"lint": lambda: lint(options), "types": lambda: types(options)}
     if not options.fast:
-        steps["docs"] = lambda: docs(options)
+        steps["docs"] = beside(sphinx())  # it takes one processor, and so do the types
     if options.pytest:
         steps["pytest"] = lambda: pytest(*PARALLEL)
     else:
@@ -333,6 +355,7 @@ def side_by_side(arguments: Sequence[str]) -> int:
 
 def main(arguments: Sequence[str]) -> int:
     """Run one task; the exit status is the task's."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process compiles all of kraftlib and of the tests again
     try:
         if arguments[:1] == ["bench"] and "--against" in arguments:
             return side_by_side(arguments[1:])

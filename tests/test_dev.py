@@ -106,7 +106,10 @@ def test_arguments_of_a_program_are_passed_on_as_they_are(dev: ModuleType, monke
     called: list[list[str]] = []
     monkeypatch.setattr(dev, "call", lambda command: called.append(command) or 3)
 
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+
     assert dev.main(["bench", "--output", "json", "--", "-x"]) == 3
+    assert "PYTHONDONTWRITEBYTECODE" not in os.environ, "a process of ours would compile everything again"
     assert [command[1:] for command in called] == [["-m", "tools.bench", "--output", "json", "--", "-x"]]
 
 
@@ -150,6 +153,16 @@ def test_the_last_line_of_pytest_is_found_however_it_is_cut(dev: ModuleType, mon
     assert dev.call_pytest([]) == (1, "== 2 passed ==")
 
 
+def test_what_runs_beside_other_steps_is_shown_when_it_is_waited_for(
+    dev: ModuleType, capfd: pytest.CaptureFixture[str]
+) -> None:
+    wait = dev.beside([sys.executable, "-c", "import sys; print('warned', file=sys.stderr); sys.exit(3)"])
+
+    assert capfd.readouterr().out == ""
+    assert wait() == 3
+    assert capfd.readouterr().out == "warned\n"
+
+
 @pytest.mark.parametrize(
     ("words", "steps", "slow"),
     [
@@ -170,6 +183,7 @@ def test_slow_tests_run_where_they_are_asked_for(
 ) -> None:
     ran: list[list[str]] = []
     monkeypatch.setattr(dev, "call", lambda command: 0)
+    monkeypatch.setattr(dev, "beside", lambda command: lambda: 0)
     monkeypatch.setattr(dev, "call_pytest", lambda arguments: ran.append(arguments) or (0, "== 1 passed =="))
 
     assert dev.main(["test", *words]) == 0
