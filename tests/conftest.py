@@ -16,7 +16,7 @@ ALLOWED_SKIPS: Final[dict[str, str]] = {}
 
 # A deadline would be a timing assert. `dev.py test --all` takes the examples of "all", and so does CI;
 # `pytest --hypothesis-profile=long` searches for longer.
-for profile, examples in (("short", 25), ("all", 100), ("long", 5_000)):
+for profile, examples in (("short", 25), ("all", 50), ("long", 5_000)):
     hypothesis.settings.register_profile(profile, deadline=None, max_examples=examples, print_blob=True)
 hypothesis.settings.load_profile("short")
 

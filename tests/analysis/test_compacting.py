@@ -155,7 +155,7 @@ def options(path: Path, at: OffsetAndEpoch):  # type: ignore[no-untyped-def]
     return parse_checkpoint_options({"path": str(path), "endOffset": str(at.offset), "epoch": str(at.epoch)})
 
 
-@pytest.mark.parametrize("seeds", [range(25), pytest.param(range(25, 500), marks=pytest.mark.slow)], ids=len)
+@pytest.mark.parametrize("seeds", [range(25), pytest.param(range(25, 150), marks=pytest.mark.slow)], ids=len)
 def test_a_base_and_its_increments_merge_into_the_bytes_of_a_full_build(seeds: range) -> None:
     for seed in seeds:
         # In memory where that can be: it is about bytes, and a disk would sync thousands of files.

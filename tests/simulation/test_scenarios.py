@@ -5,6 +5,7 @@ Longer: `dev.py simulate --scenario all --seeds 0:100`.
 
 from __future__ import annotations
 
+import contextlib
 import random as chance
 from typing import Final
 
@@ -67,21 +68,15 @@ FOUND_BY: Final[dict[str, tuple[str, ...]]] = {
 PLANTED: Final = {mutant.name: mutant for mutant in MUTANTS}
 
 
-@pytest.mark.parametrize(("first", "wanted"), [(0, 1), pytest.param(SEEDS_TO_PROVOKE, 2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("first", [0, pytest.param(SEEDS_TO_PROVOKE, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("scenario_id", SCENARIOS)
-def test_scenario(scenario_id: str, first: int, wanted: int) -> None:
+def test_scenario(scenario_id: str, first: int) -> None:
     """A seed in which the trouble does not come about shows nothing; others then must."""
-    shown = 0
     for seed in range(first, first + SEEDS_TO_PROVOKE):
-        try:
-            with quiet():
-                shown += bool(run_scenario(scenario_id, seed).provoked)
-        except NotProvokedError:
-            continue
-        if shown == wanted:
-            break
-
-    assert shown == wanted
+        with quiet(), contextlib.suppress(NotProvokedError):
+            if run_scenario(scenario_id, seed).provoked:
+                return
+    pytest.fail(f"the trouble of {scenario_id} came about in none of {SEEDS_TO_PROVOKE} seeds")
 
 
 class Lying(MemoryReplicatedLog):
