@@ -126,6 +126,9 @@ class MetadataController(StateMachine):
         self._epoch: int | None = None
         self._own_end: Offset = 0
         """One past the last record that was appended in this epoch."""
+        self._released_end: Offset = 0
+        """One past the last of them that may be written: those behind it wait for its commit, and go as one batch."""
+        self._is_releasing = False
         self._applied_end: Offset = 0
         self._became_ready = asyncio.Event()
         self._ticker: asyncio.TimerHandle | None = None
@@ -282,12 +285,25 @@ class MetadataController(StateMachine):
             for begin in range(0, len(records), step):
                 part = records[begin : begin + step]
                 last = self.client.prepare_append(epoch, [self._serde.encoded(record, level) for record in part])
-                self.client.schedule_prepared_append()
                 self._own_end = last + 1
                 self._fold(part, last + 1 - len(part), epoch)
         except NotLeaderError:
             self._renounce()
             raise
+        finally:
+            self._release_soon()
+
+    def _release_soon(self) -> None:
+        """Have what was decided written: all decisions of a turn of the loop together, one batch at a time."""
+        if self._released_end <= self._applied_end and not self._is_releasing:
+            self._is_releasing = True
+            asyncio.get_running_loop().call_soon(self._release)
+
+    def _release(self) -> None:
+        self._is_releasing = False
+        if self._epoch is not None and self._released_end < self._own_end:
+            self._released_end = self._own_end
+            self.client.schedule_prepared_append()
 
     def _fold(self, records: Sequence[Message], base_offset: Offset, epoch: int) -> None:
         """Fold what was appended. If that fails, the log holds what this controller does not understand."""
@@ -327,6 +343,8 @@ class MetadataController(StateMachine):
         self._pure.applied(record.value, record.offset)
         self._applied_end = record.offset + 1
         self._answer()
+        if self._released_end < self._own_end:
+            self._release_soon()
         if self._is_ready:
             self._became_ready.set()
 
@@ -340,7 +358,7 @@ class MetadataController(StateMachine):
     def _activate(self, epoch: int) -> None:
         if self._epoch is not None:
             self._renounce()
-        self._epoch, self._own_end = epoch, 0
+        self._epoch, self._own_end, self._released_end = epoch, 0, 0
         try:
             decision = self._pure.activate(now_ms=self._now_ms(), next_offset=self._next_offset())
             self._carry_out(decision)

@@ -23,7 +23,7 @@ from kraftlib.wire.apis import ApiKey, ErrorCode
 from kraftlib.wire.frames import decode_response, encode_request
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest
 from kraftlib.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
-from kraftlib.wire.messages.create_topics import CreateTopicsRequest
+from kraftlib.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest
 from kraftlib.wire.messages.envelope import DefaultPrincipalData, EnvelopeRequest
 from tests.cli.processes import free_port
@@ -139,6 +139,30 @@ async def test_a_broker_is_served_bare_and_in_envelopes_and_all_survives_a_resta
         assert {line for line in picture(again.state) if "RegisterController" not in line} == {
             line for line in before if "RegisterController" not in line
         }
+
+
+async def test_requests_that_come_all_at_once_are_decided_in_order_and_none_is_refused(tmp_path: Path) -> None:
+    """A decision must not be a batch of its own: more than ten batches that wait for the disk are refused."""
+    (controller,) = formatted(tmp_path, 1)
+    count = 30
+    async with controller:
+        await until_active([controller])
+        async with connected(controller.client.endpoint) as client:
+            await join(client, 10)
+            wanted = [CreateTopicsRequest.CreatableTopic(name=f"t{n}", num_partitions=1, replication_factor=1)
+                      for n in range(count)]  # fmt: skip
+            frames = [
+                encode_request(CreateTopicsRequest(topics=(one,)), version=7, correlation_id=number, client_id="10")
+                for number, one in enumerate(wanted)
+            ]
+            client.writer.writelines([struct.pack(">i", len(frame)) + frame for frame in frames])
+            for number in range(count):
+                (size,) = struct.unpack(">i", await client.reader.readexactly(4))
+                answer = await client.reader.readexactly(size)
+                found, message = decode_response(answer, api_key=ApiKey.CREATE_TOPICS, version=7)
+                assert isinstance(message, CreateTopicsResponse)
+                assert (found, message.topics[0].error_code) == (number, 0)
+        assert len(controller.state.topics.topics) == count
 
 
 async def test_an_envelope_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:
