@@ -167,12 +167,15 @@ def _may_leave(state: ReplicaState, role: Follower) -> bool:
 
 def poll_leader(state: ReplicaState, role: Leader) -> list[Action]:
     """Introduce ourselves, answer who has waited long enough, give up where a leader must (BeginQuorumEpoch)."""
-    watch_commits(state, role)
+    if (role.stalled_since_ms is None) is not (state.high_watermark == state.log.end_offset):
+        watch_commits(state, role)
     reason = _reason_to_resign(state, role)
     if reason is not None:
         return become_resigned(state, reason, preferred_successors(role))
     actions = advance_change(state, role) if role.change is not None or not state.is_voter else []
-    if _may_hand_over(state, role):
+    is_anybody_wanted = role.transfer or role.preferred_voters or state.controllers or state.config.yield_to
+    is_able = state.machine_failed_ms is None and not state.disk_full
+    if (is_anybody_wanted or not is_able) and _may_hand_over(state, role):
         return actions + become_resigned(state, "handing leadership over", preferred_successors(role))
     if state.now_ms >= role.begin_epoch_due_ms:
         actions += begin_quorum_epoch(state, role)
@@ -211,7 +214,7 @@ def _may_hand_over(state: ReplicaState, role: Leader) -> bool:
     if role.transfer is None:
         if state.machine_failed_ms is not None:
             role.transfer = handing_over_to(state, role, preferred_successors(role))
-        elif role.preferred_voters or state.disk_full or state.controllers or state.config.yield_to:
+        else:
             role.transfer = next_leader(state, role)
     transfer = role.transfer
     if transfer is None:

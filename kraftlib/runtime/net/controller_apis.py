@@ -17,9 +17,10 @@ from kraftlib.config import RaftConfig
 from kraftlib.consensus.events import Event, PeerIdentified
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role
+from kraftlib.consensus.voters import VoterSet
 from kraftlib.runtime.net.api_versions import PRIVATE, SERVED
 from kraftlib.security import sasl_server
-from kraftlib.types import Endpoint
+from kraftlib.types import Endpoint, ReplicaId
 from kraftlib.wire.apis import ApiKey, ErrorCode, error_answer
 
 REFUSED: Final[Mapping[int, Versions]] = {
@@ -58,6 +59,9 @@ class Controllers:
         }
         """The served versions by API. More are served once it is known that there are controllers."""
         self._own: frozenset[int] = frozenset()
+        self._voters_met: VoterSet | None = None
+        self._places: list[tuple[ReplicaId, Endpoint]] = []
+        """Where the other voters of that set are."""
         self._refuse(wanted=bool(config.yield_to))
 
     def serve(self, served: Mapping[int, Versions]) -> None:
@@ -74,10 +78,14 @@ class Controllers:
         """As leader `meet` every voter, to learn whether it is a controller: a follower gets no other request."""
         if self._config.yield_to is not None or core.role is not Role.LEADER:
             return
-        for voter in core.voters.others(core.key):
-            endpoint = voter.endpoints.get(self._config.listener_name.upper())
-            if endpoint is not None:
-                meet(voter.key.id, endpoint)
+        voters = core.voters
+        if voters is not self._voters_met:
+            listener = self._config.listener_name.upper()
+            places = {voter.key.id: voter.endpoints.get(listener) for voter in voters.others(core.key)}
+            self._voters_met = voters
+            self._places = [(voter_id, place) for voter_id, place in places.items() if place is not None]
+        for voter_id, place in self._places:
+            meet(voter_id, place)
 
     def _refuse(self, *, wanted: bool) -> None:
         """From now on answer the requests of brokers with NOT_CONTROLLER: they then look for another controller."""
