@@ -85,9 +85,9 @@ def _fetch(state: ReplicaState, role: Follower, place: Endpoint) -> Action:
     While our vote is forgotten we ask as nobody: we may have voted for somebody newer, who was elected without it.
     """
     question = _question(state, role)
-    max_wait_ms = state.config.fetch_max_wait_ms
-    if question.is_anonymous and (repair.asks_first(state) or repair.seeks_leader_end(state)):
-        max_wait_ms = 0
+    has_lost = state.log.holes or state.amnesia is not None
+    is_urgent = has_lost and (repair.asks_first(state) or repair.seeks_leader_end(state))
+    max_wait_ms = 0 if is_urgent else state.config.fetch_max_wait_ms
     request = _fetch_request(state, question.position, anonymous=question.is_anonymous, max_wait_ms=max_wait_ms)
     return send(state, role.leader_id, place, request, question=question)
 

@@ -80,7 +80,7 @@ def asks_first(state: ReplicaState) -> bool:
 
 def is_anonymous(state: ReplicaState) -> bool:
     """Whether a Fetch must not say whose it is, since it would acknowledge what is not safe to count."""
-    return state.amnesia is not None or asks_first(state)
+    return asks_first(state) or state.amnesia is not None
 
 
 def handle_repair_response(state: ReplicaState, partition: FetchResponse.PartitionData) -> list[Action] | None:
