@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -82,6 +83,9 @@ async def test_a_profile_says_where_the_time_goes() -> None:
     result = await run_load(Client(), load(profile=True))  # type: ignore[arg-type]
 
     assert "append_one" in result["profile"]
+    said = re.match(r"calls a commit: ([\d.]+) of Python functions, ([\d.]+) of built-in ones\n", result["profile"])
+    assert said is not None
+    assert float(said[1]) >= 1, "append_one is one"
 
 
 async def test_who_does_not_lead_says_so_and_leaves_no_caller_behind() -> None:
