@@ -12,7 +12,8 @@
 | leave | a leader removes itself, and is read from before that is committed |
 | bereave | a voter dies in a quiet time; then a live one is to be removed, or the leader must hand over |
 
-An errand begins in a calm phase with all replicas up, and is tried again until it has come about.
+Those of `more_errands` come between these. An errand begins in a calm phase with all replicas up, and is tried again
+until it has come about.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from typing import TYPE_CHECKING, Final
 
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.roles import Leader
-from kraftlib.types import BOOTSTRAP_SNAPSHOT, Offset, OffsetAndEpoch, ReplicaId
+from kraftlib.types import BOOTSTRAP_SNAPSHOT, ReplicaId
 from tools.core_fuzz.budget import may_be_replaced, may_lose_something
+from tools.core_fuzz.more_errands import MoreErrands
 
 if TYPE_CHECKING:
     from tools.core_fuzz.host import CoreHost
@@ -37,33 +39,17 @@ ERRANDS_OF_A_RUN: Final = 3
 TRIES_MAX: Final = 3
 
 
-class Errands:
+class Errands(MoreErrands):
     """The errands of one run, one after the other, drawn beside its schedule."""
 
     def __init__(self, world: CoreWorld, seed: int) -> None:
-        self.world = world
-        self.phase = world.phase
-        self.random = random = chance.Random(f"errands of {world.theme.name}/{seed}")
-        has_some = random.random() >= HAS_NONE
-        self.wanted = random.sample(ERRANDS, ERRANDS_OF_A_RUN) if has_some else []
-        """What is still to come about, the first one next."""
-        self._tries = 0
-        self._waits = random.randrange(1, 8)
-        """For so many phases more."""
-        self._watched: CoreHost | None = None
-        """The replica of which something is awaited: its download, or its next commit."""
-        self._then: Callable[[CoreHost], None] | None = None
+        super().__init__(world, chance.Random(f"errands of {world.theme.name}/{seed}"))
+        has_some = self.random.random() >= HAS_NONE
+        self.wanted = self.random.sample(ERRANDS, ERRANDS_OF_A_RUN) if has_some else []
+        self._waits = self.random.randrange(1, 8)
+        self._add_one_more(chance.Random(f"more errands of {world.theme.name}/{seed}"))
         self._newest_epoch = 0
         """When it began that another leader is awaited."""
-        self.is_urgent = False
-        """Whether `interrupt` must be called before the next step."""
-
-    def is_due(self) -> bool:
-        """Whether the phase that begins now is for an errand."""
-        if not self.wanted:
-            return False
-        self._waits -= 1
-        return self._waits < 0
 
     def begin(self) -> None:
         """Bring all up, and let it be calm for a while."""
@@ -72,15 +58,16 @@ class Errands:
         if not self.wanted:
             return
         self._tries += 1
-        self._watched = self._then = None
+        self._forget()
         self.world.dying, self.phase.cut = 0.0, frozenset()
         for host in self.world.hosts.values():
             if host.core is None:
                 host.start()
         self.phase.begin(self.random.randrange(60, 160), is_still=True)
         steps: Mapping[str, Callable[[], None]] = {
+            **self.steps(),
             "rejoin": self._rejoin,
-            "forget": self._forget,
+            "forget": self._lose_vote,
             "resume": self._resume,
             "supersede": self._supersede,
             "outlive": self._outlive,
@@ -90,43 +77,6 @@ class Errands:
             "bereave": self._bereave,
         }
         self.phase.then = steps[self.wanted[0]]
-
-    def _is_done(self, errand: str, what: str) -> None:
-        self.world.count(what)
-        self._is_over(errand)
-
-    def _is_over(self, errand: str) -> None:
-        if errand in self.wanted:
-            self.wanted.remove(errand)
-            self._tries, self._waits = 0, self.random.randrange(1, 4)
-
-    def _proved_leader(self) -> CoreHost | None:
-        """Return the leader of the newest epoch, if it has committed something in it."""
-        leader = max(self.world.leaders(), key=lambda one: one.running.epoch, default=None)
-        return None if leader is None or leader.running.high_watermark is None else leader
-
-    def _await(self, host: CoreHost, then: Callable[[CoreHost], None]) -> None:
-        self._watched, self._then = host, then
-
-    def piece_is_written(self, host: CoreHost) -> None:
-        """A replica has a part of a snapshot."""
-        self.is_urgent |= self._watched is host and self._then == self._interrupt
-
-    def committed(self, host: CoreHost) -> None:
-        """A leader has committed something."""
-        self.is_urgent |= self._watched is host and self._then == self._retain
-
-    def interrupt(self) -> None:
-        """Do what was waited for."""
-        host, then, self._watched, self._then, self.is_urgent = self._watched, self._then, None, None, False
-        if host is not None and host.core is not None and then is not None:
-            then(host)
-
-    def _cut_off(self, numbers: Sequence[ReplicaId], *, sides: Sequence[ReplicaId] | None = None) -> None:
-        """Let nothing pass between these and the others, or those of `sides`, either way."""
-        others = [one for one in (self.world.hosts if sides is None else sides) if one not in numbers]
-        pairs = {(one, other) for one in numbers for other in others}
-        self.phase.cut = frozenset(pairs | {(other, one) for one, other in pairs})
 
     # --- rejoin ------------------------------------------------------------------------------------------------------
 
@@ -152,7 +102,7 @@ class Errands:
 
     # --- forget ------------------------------------------------------------------------------------------------------
 
-    def _forget(self) -> None:
+    def _lose_vote(self) -> None:
         leaders = self.world.leaders()
         voters = [one for one in self.world.up() if one.running.is_voter and one.store.batches and one not in leaders]
         found = [host for host in voters if may_lose_something(self.world, host)]
@@ -192,7 +142,7 @@ class Errands:
             self.world.take_snapshot(other, newest)
         loading = self._replace([one for one in self.world.up() if one is not leader])
         if loading is not None:
-            self._await(loading, self._interrupt)
+            self._await("piece", loading, self._interrupt)
         self.phase.begin(self.random.randrange(150, 300))
 
     def _interrupt(self, host: CoreHost) -> None:
@@ -222,11 +172,13 @@ class Errands:
         leader = self._proved_leader()
         if leader is None:
             return
-        self._change_alone(leader)
+        others = [voter_id for voter_id in leader.running.voters.ids if voter_id != leader.number]
+        is_full = len(others) + 1 == len(self.world.hosts) and len(others) > 1
+        self._change_alone(leader, self.random.choice(others) if is_full else None)
         if leader.core is not None and not leader.core.state.are_voters_committed:
             self.phase.then = lambda: self._let_commit(leader)
 
-    def _change_alone(self, leader: CoreHost) -> None:
+    def _change_alone(self, leader: CoreHost, number: ReplicaId | None = None) -> None:
         """Let a leader append a change of the voters while it does not reach the other voters."""
         self.phase.cut = frozenset()
         state = None if leader.core is None else leader.core.state
@@ -235,7 +187,7 @@ class Errands:
         for host in self.world.up():
             if host.store.flushes:
                 host.finish_flush()
-        self.world.change_at(leader)
+        self.world.change_at(leader, number)
         if leader.control is not None and leader.core is not None and leader.core.wants_records:
             self.world.append_to(leader)
             self.world.count("change that nobody else has")
@@ -246,7 +198,7 @@ class Errands:
     def _let_commit(self, leader: CoreHost) -> None:
         self.phase.cut = frozenset()
         self.phase.begin(self.random.randrange(40, 80), is_still=True)
-        self._await(leader, self._retain)
+        self._await("commit", leader, self._retain)
 
     def _retain(self, leader: CoreHost) -> None:
         """Let the log begin at the newest commit at once."""
@@ -257,24 +209,13 @@ class Errands:
 
     def _outrun(self) -> None:
         """Cut a leader off that appends more than the next one begins with."""
-        leader = self._proved_leader()
-        if leader is None or len(leader.running.voters) < 3 or leader.is_full:
+        leader = self._leader_of_some()
+        if leader is None:
             return
         self._cut_off([leader.number])
         self._append(leader, leader.store.end_offset + self.random.randrange(4, 8))
         self.phase.begin(self.random.randrange(80, 200), is_still=True)
         self.phase.then = lambda: self._overtake(leader)
-
-    def _append(self, leader: CoreHost, end_offset: Offset) -> None:
-        """Append one record after the other, each flushed here, until the log ends there."""
-        while leader in self.world.leaders() and leader.store.end_offset < end_offset:
-            while leader.core is not None and leader.store.flushes:
-                leader.finish_flush()
-            if leader.core is None or not leader.core.wants_records:
-                return
-            self.world.append_to(leader, records=1)
-        while leader.core is not None and leader.store.flushes:
-            leader.finish_flush()
 
     def _overtake(self, deposed: CoreHost) -> None:
         """Let the next leader append as much."""
@@ -297,32 +238,22 @@ class Errands:
         self.phase.cut = frozenset()
         self.phase.begin(self.random.randrange(60, 120), is_still=True)
 
-    def _retain_at(self, host: CoreHost, offset: Offset) -> None:
-        found = [batch for batch in host.store.batches if batch.end_offset == offset]
-        if found:
-            snapshot_id = OffsetAndEpoch(offset=offset, epoch=found[0].epoch)
-            self.world.take_snapshot(host, snapshot_id)
-            while host.core is not None and host.slow:
-                host.hear_slow_disk()
-            if host.core is not None:
-                host.tell(ev.RetentionDue(snapshot_id))
-
     # --- come-back ---------------------------------------------------------------------------------------------------
 
     def _come_back(self) -> None:
         """Cut a leader off that appends a little, so that another one is elected with less."""
-        leader = self._proved_leader()
-        if leader is None or len(leader.running.voters) < 3 or leader.is_full:
+        leader = self._leader_of_some()
+        if leader is None:
             return
         self._append(leader, leader.store.end_offset + self.random.randrange(2, 5))
         self._cut_off([leader.number])
         self._newest_epoch = leader.running.epoch
-        self._then = self._cut_heir_off
+        self._await("heir", leader, self._cut_heir_off)
         self.phase.begin(self.random.randrange(80, 200), is_still=True)
 
     def elected(self, host: CoreHost) -> None:
         """A replica has become leader."""
-        if self._then == self._cut_heir_off and host.running.epoch > self._newest_epoch:
+        if self._awaited == "heir" and host.running.epoch > self._newest_epoch:
             self._watched, self.is_urgent = host, True
 
     def _cut_heir_off(self, heir: CoreHost) -> None:

@@ -23,7 +23,7 @@ from kraftlib.errors import InvariantError
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest
-from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest
+from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 from kraftlib.wire.messages.raft_voters import UpdateRaftVoterRequest
 from kraftlib.wire.messages.snapshot_hash import SnapshotHashResponse
 from kraftlib.wire.messages.state_digest import StateDigestRequest
@@ -475,6 +475,9 @@ class CoreHost:
                 self._send_records(act.SendRecords(number, action.response, action.start_offset, action.max_bytes))
 
     def _send_chunk(self, action: act.SendSnapshotChunk) -> None:
+        if self.world.oddities.is_unreadable():
+            self.answer(action.request_id, FetchSnapshotResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR))
+            return
         snapshot = self.store.snapshots.get(action.snapshot_id)
         changes: dict[str, Any]
         if snapshot is None:

@@ -44,7 +44,7 @@ def _end_of_the_known_leader(random: chance.Random, host: CoreHost) -> Any:
     return with_other_successors(random, host, EndQuorumEpochRequest(cluster_id="fuzz", topics=(topic,)))
 
 
-def _update_of(one: CoreHost, host: CoreHost) -> Any:
+def update_of(one: CoreHost, host: CoreHost) -> Any:
     """Return the UpdateRaftVoter by which a replica would say where it is reached."""
     place = host.world.place(one.number)
     listener = UpdateRaftVoterRequest.Listener(name=host.world.listener_name, host=place.host, port=place.port)
@@ -75,7 +75,7 @@ def vote_for(asker: ReplicaKey, epoch: Epoch, end: OffsetAndEpoch) -> VoteReques
 
 def update_of_a_voter(random: chance.Random, host: CoreHost) -> Any:
     """Return an UpdateRaftVoter of some replica: as it would send it, or bent."""
-    request = _update_of(random.choice([*host.world.hosts.values()]), host)
+    request = update_of(random.choice([*host.world.hosts.values()]), host)
     bend = random.choice((*BENDS[UpdateRaftVoterRequest], None))
     return request if bend is None else bend(random, host, request)
 
@@ -83,7 +83,7 @@ def update_of_a_voter(random: chance.Random, host: CoreHost) -> Any:
 def new_place_of_a_voter(random: chance.Random, host: CoreHost) -> Any:
     """Return an UpdateRaftVoter that changes the voters, if nothing is in its way."""
     voters = [one for one in host.world.hosts.values() if one.key in host.running.voters]
-    return of_more_listeners(random, host, _update_of(random.choice(voters or [host]), host))
+    return of_more_listeners(random, host, update_of(random.choice(voters or [host]), host))
 
 
 def _priority_of_a_voter(random: chance.Random, host: CoreHost) -> Any:
@@ -127,11 +127,16 @@ def _features_to_look_at(random: chance.Random, host: CoreHost) -> Any:
     return UpdateFeaturesRequest(feature_updates=(update,), validate_only=True)
 
 
-def _question_about_the_quorum(random: chance.Random, host: CoreHost) -> Any:
+def question_about_the_quorum() -> DescribeQuorumRequest:
+    """Return the question of a tool for who has what."""
     topic = DescribeQuorumRequest.TopicData(
         topic_name=METADATA_TOPIC, partitions=(DescribeQuorumRequest.PartitionData(partition_index=0),)
     )
-    request = DescribeQuorumRequest(topics=(topic,))
+    return DescribeQuorumRequest(topics=(topic,))
+
+
+def _question_about_the_quorum(random: chance.Random, host: CoreHost) -> Any:
+    request = question_about_the_quorum()
     return misplaced(random, request) if random.random() < 0.3 else request
 
 

@@ -54,6 +54,8 @@ class Oddities:
     """How likely a connection breaks as time goes by, whether anything is asked over it or not."""
     lacks_space: float = 0.0
     """How likely a write beside the log finds no space, though nobody has told that the disk is full."""
+    reads_badly: float = 0.0
+    """How likely a leader cannot read the piece of a snapshot that it is asked for, and says only that."""
 
     @classmethod
     def of(cls, seed: int, theme: str) -> Oddities:
@@ -69,6 +71,7 @@ class Oddities:
             proves_nothing=random.choice((0.0, 0.0, 0.1, 0.5)),
             breaks=more.choice((0.0, 0.0, 0.0, 0.02)),
             lacks_space=more.choice((0.0, 0.0, 0.0, 0.3)),
+            reads_badly=more.choice((0.0, 0.0, 0.0, 0.3, 0.8)),
         )
 
     def is_unproven(self) -> bool:
@@ -78,6 +81,10 @@ class Oddities:
     def is_out_of_space(self) -> bool:
         """Whether the next write beside the log finds no space."""
         return self.lacks_space > 0.0 and self.random.random() < self.lacks_space
+
+    def is_unreadable(self) -> bool:
+        """Whether the next piece of a snapshot cannot be read."""
+        return self.reads_badly > 0.0 and self.random.random() < self.reads_badly
 
     def as_said(self, body: Any) -> Any:
         """Return a message as it is sent: with or without where the leader is reached."""

@@ -301,7 +301,7 @@ class Plots:
             return
         leader = self.random.choice(leaders)
         if not self.world.is_dynamic_at(leader):
-            self._upgrade(leader)
+            self.upgrade(leader)
             return
         self.world.count("change amid a change")
         for _ in range(self.random.randint(2, 5)):
@@ -317,7 +317,7 @@ class Plots:
                 if (letter := self.world.take()) is not None:
                     self.world.hand(letter)
 
-    def _upgrade(self, leader: CoreHost) -> None:
+    def upgrade(self, leader: CoreHost) -> None:
         """Make a static quorum a dynamic one, if all voters support that, and ask for it again and again."""
         self.world.count("upgrade")
         for _ in range(self.random.randint(1, 4)):

@@ -308,6 +308,15 @@ class CoreStore:
         (self.latent if latent else self.holes).append(hole)
         return hole
 
+    def lose_before(self, random: chance.Random, end_offset: Offset) -> bool:
+        """Lose the last records that were durable below this offset; whether there were any, and nothing is missing."""
+        found = [batch for batch in self.batches if batch.end_offset <= min(end_offset, self.flushed_offset)]
+        if self.is_damaged or not found or found[-1].end_offset != end_offset:
+            return False
+        first = found[max(0, len(found) - random.randint(1, 3))]
+        self.latent.append(OffsetRange(first.base_offset, end_offset))
+        return True
+
     def come_upon_damage(self) -> ev.StorageFailed:
         """Find out what is missing; a whole snapshot stands in where it can."""
         self.holes = sorted([*self.holes, *self.latent], key=lambda hole: hole.start_offset)

@@ -65,14 +65,15 @@ class CoreWorld:
         """Messages that are held back until somebody lets them go on: they come very late."""
         self.phase = Phase()
         self.forger, self.trouble, self.plots = Forger(self), Trouble(self), Plots(self)
-        self.errands = Errands(self, seed)
         self.states = States(self, seed)
         self._blobs: dict[tuple[OffsetAndEpoch, bytes], StoredSnapshot] = {}
         self._number = 0
         self.dying = 0.0
         numbers = range(1, random.choice(theme.replicas) + 1)
         self.first_voters = tuple(numbers)[: random.choice(theme.voters)]
-        is_dynamic = random.random() < theme.dynamic
+        self.is_dynamic = is_dynamic = random.random() < theme.dynamic
+        """Whether the voters stand in the log from the beginning."""
+        self.errands = Errands(self, seed)
         self.batches_at_once = random.choice((1, 2, 100))
         self.oddities = Oddities.of(seed, theme.name)
         self._moved: Counter[ReplicaId] = Counter()
@@ -198,7 +199,9 @@ class CoreWorld:
     def calm_down(self) -> None:
         """No more trouble: what is on its way arrives, in its order, and all that is down starts."""
         self.dying, self.phase.cut = 0.0, frozenset()
-        self.oddities = attrs.evolve(self.oddities, identifies=0.0, hides_places=0.0, breaks=0.0, lacks_space=0.0)
+        self.oddities = attrs.evolve(
+            self.oddities, identifies=0.0, hides_places=0.0, breaks=0.0, lacks_space=0.0, reads_badly=0.0
+        )
         self.wire += self.plate
         self.plate = []
         for host in self.hosts.values():

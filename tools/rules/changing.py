@@ -348,6 +348,8 @@ class ChangeRules(SceneRules):
             elif (answer := scene.responses.get(change.request_id)) is not None:
                 text = f"a change of the voters at {change.offset} is answered with {name_of(error_of(answer))}"
                 raise self.broken("RC7", f"{text}, and is neither done nor over: high watermark {known}")
+        if self.pending is not None:
+            self.wakes_by("RC7", change.deadline_ms, "a change of the voters is over")
 
     def _left(self, change: Pending) -> None:
         """A leader that leaves answers the change that is under way: it may be committed, or not."""

@@ -134,9 +134,7 @@ class Asking:
         state = self.state
         connections = state.connections
         if isinstance(role, Follower):
-            is_ready = connections.is_ready(role.leader_id, state.now_ms)
-            if role.download is not None or (not is_ready and connections.failures(role.leader_id) < DOUBTS_AFTER):
-                return
+            is_ready = connections.is_ready(role.leader_id, state.now_ms) and role.download is None
             has_place = state.config.listener_name.upper() in state.leader_endpoints
             if is_ready and has_place and self.is_durable():
                 raise BrokenRuleError("RF23", f"leader {role.leader_id} is not asked, from {end_of(state.log)}")

@@ -74,8 +74,9 @@ class JoinRules(SceneRules):
         role = scene.role
         if len(asked) > 1 or asked[0].destination != role.leader_id:
             raise self.broken("RC19", f"{[type(one.request).__name__ for one in asked]} are sent at once, or astray")
-        if scene.now_ms < self._due_ms:
-            raise self.broken("RC19", f"{type(asked[0].request).__name__} is sent before {self._due_ms} ms")
+        if scene.now_ms < self._due_ms or scene.state.connections.failures(role.leader_id):
+            text = f"is sent before {self._due_ms} ms, or after a failure, where a Fetch goes first"
+            raise self.broken("RC19", f"{type(asked[0].request).__name__} {text}")
         if scene.is_voter:
             self._rc19_the_voter_says_where_it_is(asked[0].request)
         else:

@@ -127,6 +127,8 @@ class ReadRules(SceneRules):
             if (outcome := outcomes.get(_number(read))) is not None:
                 text = f"read {read.number} gets {_shown(outcome)}, and must wait"
                 raise self.broken("RC12", f"{text}: round {self._round}, confirmed {self._confirmed}")
+        if self._reads:
+            self.wakes_by("RC11", min(read.deadline_ms for read in self._reads), "a read is over")
         if type(role) is Leader:
             self._rc13_voters_are_asked()
         elif type(role) is Follower:

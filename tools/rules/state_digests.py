@@ -258,9 +258,8 @@ class StateDigestRules(SceneRules):
             has_place = self._place_of(replica_id)
             if has_place and state.connections.is_ready(LANE - replica_id, scene.now_ms):
                 raise self.broken("RD3", f"{replica_id} is not asked for its digests, and {self._own} is known here")
-        wakes_ms = scene.core.deadline_ms()
-        if self._due_ms is not None and may_ask and (wakes_ms is None or wakes_ms > self._due_ms):
-            raise self.broken("RD3", f"it wakes at {wakes_ms} ms, and must ask at {self._due_ms} ms")
+        if self._due_ms is not None and may_ask:
+            self.wakes_by("RD3", self._due_ms, "must ask")
 
     def _place_of(self, replica_id: ReplicaId) -> bool:
         state, wanted = self.scene.state, self.scene.config.listener_name.upper()

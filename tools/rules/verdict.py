@@ -29,6 +29,12 @@ class SceneRules:
     def handled(self, event: Any) -> None:
         """It has handled it. Raises: BrokenRuleError."""
 
+    def wakes_by(self, rule: str, due_ms: int, why: str) -> None:
+        """A replica wakes by then, if nothing happens before."""
+        wakes_ms = self.scene.core.deadline_ms()
+        if wakes_ms is None or wakes_ms > max(due_ms, self.scene.now_ms):
+            raise self.broken(rule, f"it wakes at {wakes_ms} ms, and {why} at {due_ms} ms")
+
     def broken(self, rule: str, what: str) -> BrokenRuleError:
         """Return the error that says that a rule is broken."""
         scene = self.scene
