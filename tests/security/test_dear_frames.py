@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from kraftlib.wire.apis import APIS
+from kraftlib.wire.apis import APIS, PrivateApiKey
 from tools.fuzz.dear_frames import dear_frames, is_refused
 
 CALLS_MAX: Final = 60_000
@@ -31,7 +31,7 @@ def calls_of(work: Callable[[], object]) -> int:
     return calls
 
 
-@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.key.name)
+@pytest.mark.parametrize("api", [APIS[key] for key in (*APIS, *PrivateApiKey)], ids=lambda api: api.key.name)
 def test_row_26_the_dearest_frame_of_an_api_costs_a_bounded_number_of_calls(api: Any) -> None:
     version = api.versions.last
     is_refused(next(iter(dear_frames(api.request, version)), ("", b""))[1])  # builds the codec

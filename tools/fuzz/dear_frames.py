@@ -18,7 +18,7 @@ import attrs
 from kraftlib.codec.declarations import Declaration, Message, Struct, declared_fields
 from kraftlib.errors import RemoteProtocolError
 from kraftlib.types import ZERO_UUID
-from kraftlib.wire.apis import APIS
+from kraftlib.wire.apis import APIS, PrivateApiKey
 from kraftlib.wire.bounds import REQUEST_ELEMENTS
 from kraftlib.wire.frames import decode_request, encode_request
 
@@ -83,7 +83,7 @@ def _struct(cls: type[Struct], owner: type[Message], version: int) -> Struct:
 
 
 def _plain(name: str) -> Any:
-    return {"uuid": ZERO_UUID, "string": ""}.get(name, 0)
+    return {"uuid": ZERO_UUID, "string": "", "bytes": b""}.get(name, 0)
 
 
 def is_refused(frame: bytes) -> bool:
@@ -97,7 +97,7 @@ def is_refused(frame: bytes) -> bool:
 
 def costs() -> Iterator[Cost]:
     """Measure all frames of all APIs."""
-    for entry in APIS.values():
+    for entry in (APIS[key] for key in (*APIS, *PrivateApiKey)):
         for version in entry.versions:
             for name, frame in dear_frames(entry.request, version):
                 times = []
