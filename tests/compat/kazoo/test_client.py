@@ -138,16 +138,19 @@ client.Election("/election").run(lambda: (print("leads", flush=True), time.sleep
 
 
 def test_more_data_watches_than_one_connection_has(cluster: Cluster) -> None:
-    with started(cluster) as client:
-        client.ensure_path("/many")
-        seen: dict[str, list[bytes]] = {}
-        paths = [f"/many/{n}" for n in range(WATCHES_MAX + 10)]
+    with started(cluster, timeout=3.0 * PATIENCE_S) as client:  # a third of it is how long an answer may take
+        paths = [f"/many-{n}" for n in range(WATCHES_MAX + 10)]
+        seen: dict[str, list[bytes]] = {path: [] for path in paths}
+        for some in (paths[:60], paths[60:]):
+            with client.transaction() as made:
+                for path in some:
+                    made.create(path, b"0")
         for path in paths:
-            client.create(path, b"0")
-            client.DataWatch(path, partial(note, seen.setdefault(path, [])))
-        for path in paths:
-            client.set(path, b"1")
-        until(lambda: all(seen[path] == [b"0", b"1"] for path in paths))
+            client.DataWatch(path, partial(note, seen[path]))
+        with client.transaction() as changed:
+            for path in paths:
+                changed.set_data(path, b"1")
+        until(lambda: all(values == [b"0", b"1"] for values in seen.values()))
 
 
 def test_it_ends_while_there_is_no_quorum_to_ask(cluster: Cluster) -> None:

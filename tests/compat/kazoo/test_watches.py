@@ -43,8 +43,9 @@ class Client:
 class World:
     """A tree, its watches, and what they have told."""
 
-    def __init__(self, access: Troubled, session: Session, watches: Watches) -> None:
+    def __init__(self, access: Troubled, session: Session, watches: Watches, further: list[Any]) -> None:
         self.access = access
+        self.further = further
         self.tree = Tree(session)
         self.watches = watches
         self.told: list[tuple[str, str, str]] = []
@@ -80,7 +81,7 @@ async def world(client: Client | None = None) -> AsyncIterator[World]:
             return made[-1]
 
         async with Watches(client or Client(), access, further) as watches:
-            yield World(access, session, watches)
+            yield World(access, session, watches, made)
         await session.close()
 
 
@@ -151,6 +152,7 @@ async def test_more_nodes_are_watched_than_one_connection_can() -> None:
         paths = [f"/{n}" for n in range(WATCHES_MAX + 5)]
         for path in paths:
             await w.watch(path, name=path)
+        assert len(w.further) == 1, "one more connection has the five that the first one cannot have"
         for path in paths:
             await w.do(create(path))
         await w.hears(*((path, "CREATED", path) for path in paths))
