@@ -41,6 +41,11 @@ PASSED_ON = {
         ("python", "-m", "tools.bench"),
         "measure commits per second; --against kafka,etcd-raft,hashicorp,dragonboat (or etcd,zookeeper): beside theirs",
     ),
+    "bench-controller": (
+        CORE,
+        ("python", "-m", "tools.bench_controller"),
+        "measure the controller beside Kafka's (--long)",
+    ),
     "bench-spark": (FULL, ("python", "-m", "tests.spark.bench"), "measure the data pipeline; --check: with its goals"),
     "elsewhere": (
         FULL,
