@@ -89,6 +89,14 @@ def test_a_read_that_is_never_refused_is_seen() -> None:
         judge.handle(ev.TimeoutReached(), 111)
 
 
+def test_a_replica_that_does_not_wake_to_give_a_read_up_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = referee((1, 2, 3))
+    monkeypatch.setattr(judge.core, "deadline_ms", lambda: 112)
+
+    with pytest.raises(BrokenRuleError, match="RC11"):
+        judge.handle(ev.ReadBarrierRequested(1, 100), 11)
+
+
 def test_who_does_not_lead_takes_no_reads_of_others() -> None:
     answer = act.SendResponse(7, ReadBarrierResponse(error_code=0, offset=3))
 

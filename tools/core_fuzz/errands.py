@@ -10,7 +10,7 @@
 | outrun | a deposed leader's log ends where its successor's begins, with a record of another epoch |
 | come-back | a leader that was elected and cut off at once has one record, where the log of the next one begins |
 | leave | a leader removes itself, and is read from before that is committed |
-| bereave | a voter dies in a quiet time; then a live one is to be removed, or the leader must hand over |
+| bereave | a voter dies, and another disk was full; then a live one is to be removed, or the leader must hand over |
 
 Those of `more_errands` come between these. An errand begins in a calm phase with all replicas up, and is tried again
 until it has come about.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 ERRANDS: Final = ("rejoin", "forget", "resume", "supersede", "outlive", "outrun", "come-back", "leave", "bereave")
 HAS_NONE: Final = 0.4
-"""So many runs are left to chance."""
+"""So many runs have none of these."""
 ERRANDS_OF_A_RUN: Final = 3
 TRIES_MAX: Final = 3
 
@@ -302,7 +302,19 @@ class Errands(MoreErrands):
         dead = min(others, key=lambda host: host.number) if self.random.random() < 0.7 else self.random.choice(others)
         self.world.trouble.end(dead)
         dead.down_until_ms = self.world.now_ms + 10_000
-        self.phase.begin(self.random.randrange(100, 250), is_still=True)
+        spare = next(host for host in others if host is not dead)
+        self._fill(spare, is_full=self.random.random() < 0.5)
+        self.phase.begin(self.random.randrange(50, 120), is_still=True)
+        self.phase.then = lambda: self._wait_for(leader, dead, spare)
+
+    def _fill(self, host: CoreHost, *, is_full: bool) -> None:
+        if host.core is not None and host.is_full is not is_full:
+            host.is_full = is_full
+            host.tell(ev.DiskSpaceChanged(is_full))
+
+    def _wait_for(self, leader: CoreHost, dead: CoreHost, spare: CoreHost) -> None:
+        self._fill(spare, is_full=False)
+        self.phase.begin(self.random.randrange(50, 120), is_still=True)
         self.phase.then = lambda: self._lean_on(leader, dead)
 
     def _lean_on(self, leader: CoreHost, dead: CoreHost) -> None:
@@ -315,7 +327,6 @@ class Errands(MoreErrands):
             self.world.change_at(leader, self.random.choice(live))
         elif self.random.random() < 0.5:
             leader.tell(ev.StateMachineFailed())
-        elif not leader.is_full:
-            leader.is_full = True
-            leader.tell(ev.DiskSpaceChanged(True))
+        else:
+            self._fill(leader, is_full=True)
         self.phase.begin(self.random.randrange(60, 120), is_still=True)

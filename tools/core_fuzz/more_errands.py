@@ -29,6 +29,7 @@ from tools.core_fuzz.forged_requests import STRANGER
 if TYPE_CHECKING:
     from tools.core_fuzz.host import CoreHost
 
+MORE_ERRANDS: Final = ("lag", "part", "shear", "upgrade")
 SHARE: Final = 0.6
 """So many runs have one of these."""
 
@@ -38,7 +39,7 @@ class MoreErrands(ErrandTools):
 
     def _add_one_more(self, random: chance.Random) -> None:
         """Draw whether a run has one of these, and when."""
-        names = ["lag", "part", "shear"] if self.world.is_dynamic else ["lag", "part", "shear", "upgrade", "upgrade"]
+        names = MORE_ERRANDS[:3] if self.world.is_dynamic else (*MORE_ERRANDS, "upgrade")
         if random.random() < SHARE:
             self.wanted.insert(random.randint(0, len(self.wanted)), random.choice(names))
 
@@ -98,7 +99,7 @@ class MoreErrands(ErrandTools):
                 self.world.hand(letter)
         for letter in late:
             asker = self.world.hosts[letter.target]
-            for _ in range(self.random.choice((0, 0, 1, 2))):
+            for _ in range(self.random.choice((0, 2, 2))):
                 asker.tell(ev.ConnectionLost(leader.number, refused=self.random.random() < 0.5))
             self.world.hand(letter)
         self.phase.begin(self.random.randrange(40, 80), is_still=True)
@@ -124,7 +125,8 @@ class MoreErrands(ErrandTools):
             return
         self._is_done("shear", "lost end of what is common")
         if self.random.random() < 0.6:
-            self._retain_at(heir, self.random.choice((offset, heir.high_watermark)))
+            shared = [batch.end_offset for batch in heir.store.batches if batch.end_offset <= offset]
+            self._retain_at(heir, self.random.choice((offset, heir.high_watermark, *shared[-3:])))
         deposed.come_upon_damage()
         self.phase.begin(self.random.randrange(60, 120), is_still=True)
 

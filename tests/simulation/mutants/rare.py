@@ -98,4 +98,72 @@ MUTANTS: Final = (
         profiles=CORE,
         slow=True,
     ),
+    Mutant(
+        "downloads-are-silence",
+        "a voter amid a snapshot counts as dead: it is not relied on for a removal, and tools show it as silent",
+        (Edit("consensus.roles.Progress.heard_ms", "max(self.last_fetch_ms, self.moved_ms)", "self.last_fetch_ms"),),
+        profiles=CORE,
+        slow=True,
+    ),
+    Mutant(
+        "refused-download-never-ends",
+        "a download whose position is wrong is asked for again for ever",
+        (Edit("consensus.fetch_snapshot._pause_download", "if download.refusals >= REFUSALS_MAX", "if False"),),
+        profiles=CORE,
+        slow=True,
+    ),
+    Mutant(
+        "cut-at-the-end-of-a-hole",
+        "a truncation leaves a log whose last record is missing, and nobody knows of which epoch it was",
+        (Edit("consensus.repair.truncated_end", "end_offset <= hole.end_offset", "end_offset < hole.end_offset"),),
+        profiles=CORE,
+        slow=True,
+    ),
+    Mutant(
+        "lost-commits-are-not-told-again",
+        "a state machine that waits before a lost hole does not go on when its records are back",
+        (Edit("consensus.fetch_follower._append", " or before < known", ""),),
+        profiles=CORE,
+        slow=True,
+    ),
+    Mutant(
+        "once-full-always-full",
+        "leadership is never handed to a voter whose disk was full once",
+        (
+            Edit(
+                "consensus.fetch_leader.handle_fetch",
+                "role.progress[fetcher.id].has_space = request",
+                "role.progress[fetcher.id].has_space &= request",
+            ),
+        ),
+        profiles=CORE,
+        slow=True,
+    ),
+    Mutant(
+        "upgrade-without-support",
+        "kraft.version 1 begins though a voter has said that it cannot follow",
+        (Edit("consensus.kraft_version._upgrade_error", " or voter.max_kraft_version < 1", ""),),
+        profiles=CORE,
+        slow=True,
+    ),
+    Mutant(
+        "question-before-the-log",
+        "a leader that never answers an UpdateRaftVoter is asked that again, and gets no Fetch",
+        (Edit("consensus.joining._place_to_ask", "None if has_failed else ", ""),),
+        profiles=CORE,
+        slow=True,
+    ),
+    Mutant(
+        "change-is-given-up-late",
+        "whoever asked for a change of the voters is told that its time is up when something else wakes the leader",
+        (
+            Edit(
+                "consensus.poll._role_deadlines",
+                "return times if role.change is None else [*times, role.change.deadline_ms]",
+                "return times",
+            ),
+        ),
+        profiles=CORE,
+        slow=True,
+    ),
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from kraftlib.consensus.roles import Follower
 from tools.core_fuzz.errands import ERRANDS
+from tools.core_fuzz.more_errands import MORE_ERRANDS
 from tools.core_fuzz.themes import Theme
 from tools.core_fuzz.world import CoreWorld
 
@@ -27,6 +29,10 @@ COUNTED = {
     "come-back": "leader that came back",
     "leave": "read from a leader that leaves",
     "bereave": "quorum without one",
+    "lag": "questions amid a download",
+    "part": "answers after a good-bye",
+    "shear": "lost end of what is common",
+    "upgrade": "upgrade of all voters",
 }
 """What stands in the counts of a run once an errand has led to it."""
 
@@ -49,10 +55,11 @@ def is_here(world: CoreWorld, errand: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("errand", ERRANDS)
+@pytest.mark.parametrize("errand", [*ERRANDS, *MORE_ERRANDS])
 def test_an_errand_comes_about(errand: str) -> None:
+    theme = attrs.evolve(THEME, dynamic=0.0) if errand == "upgrade" else THEME
     for seed in range(SEEDS_MAX):
-        world = CoreWorld(seed, THEME)
+        world = CoreWorld(seed, theme)
         if errand not in world.errands.wanted:
             continue
         world.errands.wanted = [errand]
@@ -68,5 +75,5 @@ def test_an_errand_comes_about(errand: str) -> None:
 def test_some_runs_have_none() -> None:
     wanted = [CoreWorld(seed, THEME).errands.wanted for seed in range(30)]
 
-    assert 5 < sum(not errands for errands in wanted) < 25
-    assert {errand for errands in wanted for errand in errands} == set(ERRANDS)
+    assert 1 < sum(not errands for errands in wanted) < 15
+    assert {errand for errands in wanted for errand in errands} == {*ERRANDS, *MORE_ERRANDS} - {"upgrade"}
