@@ -144,9 +144,8 @@ class Service:
         pulled, left = [], min(max_bytes, PULL_MAX_BYTES)
         for pull in pulls:
             since = -1 if pull.since is None else pull.since
-            one = await self._turns.do(partial(self._look_at, pull.selector, since, left))
-            left -= sum(len(change.data) for change in one.changes)
-            pulled.append(one)
+            pulled.append(await self._turns.do(partial(self._look_at, pull.selector, since, left)))
+            left -= sum(len(change.data) for change in pulled[-1].changes)
         return pulled
 
     def _look_at(self, selector: bytes, since: Offset, max_bytes: int) -> Pulled:
@@ -165,9 +164,7 @@ class Service:
                 return Pulled(changes[-1].offset, changes)
             max_bytes -= len(data)
             changes.append(Change(offset, data))
-        if len(found) < CHANGES:
-            return Pulled(max(since, machine.applied), changes)
-        return Pulled(changes[-1].offset, changes)
+        return Pulled(max(since, machine.applied) if len(found) < CHANGES else changes[-1].offset, changes)
 
     async def _applied(self, offset: Offset) -> None:
         await engine_future(self._node, lambda promise: self._node.wait_for_offset(offset, promise))
