@@ -43,9 +43,9 @@ def read(spark: SparkSession, path: str | os.PathLike[str], **options: object) -
     register(spark)
     asked = options_of(path, **options)  # to fail here, in the caller's own traceback
     if has_runs(asked):
-        columns = asked.columns or ()
+        names = asked.columns or ()
         given = {name: value for name, value in options.items() if name.lower() != "columns"}
-        return of_each_record(read(spark, path, **given, columns=(*columns, RUN_LENGTH)), columns)
+        return of_each_record(read(spark, path, **given, columns=(*names, RUN_LENGTH)), names)
     # Spark asks a process of its own for the columns, which is spared numpy and pyarrow if they are given. The type of
     # a decoder's column is what its function returns, so that one is asked there.
     columns = None if asked.value_decoder else ddl_of(schema_for(asked))
