@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-USUAL = range(4)
+USUAL = range(2)
 """The seeds of every run. Longer campaigns: `dev.py simulate --seeds A:B --jobs 2`."""
 
 

@@ -29,7 +29,7 @@ class Total(StateMachine):
         (self.total,) = map(int, values)
 
 
-@pytest.mark.kraft_simulation(seeds=range(3), profile="crashes", trouble_ms=500)
+@pytest.mark.kraft_simulation(seeds=range(3), profile="crashes", trouble_ms=100)
 def test_total(kraft_simulation):
     subject = Subject(machine=Total, value=lambda random, number: b"%d" % random.randrange(1, 9))
     reports = kraft_simulation(subject)
