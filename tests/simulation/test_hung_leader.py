@@ -11,7 +11,7 @@ from kraftlib.testing.campaign import quiet
 from kraftlib.testing.world import World
 from tools.rules import Referee
 
-SEEDS = 30
+SEEDS = 20
 
 
 def time_to_replace(seed: int, *, voters: int, after_append: bool, delay_us: int) -> float:
