@@ -94,14 +94,21 @@ def contenders(options: argparse.Namespace) -> list[Kind]:
     return kinds
 
 
-async def run(options: argparse.Namespace, home: Path, found: dict[str, Any]) -> None:
-    """Measure all scenes. Raises: TimeoutError, and then `found` has what was measured until then."""
+async def run(options: argparse.Namespace, home: Path, found: dict[str, Any]) -> bool:
+    """Measure all scenes; return whether there was time for all of them."""
     kinds = contenders(options)
     sizes = Sizes(**{name: getattr(options, name) for name in Sizes.__annotations__})
-    async with asyncio.timeout(options.minutes * 60):
-        for name in options.scenes.split(","):
-            say(name)
-            await SCENES[name](kinds, home / name, sizes, found)
+    try:
+        async with asyncio.timeout(options.minutes * 60) as bound:
+            for name in options.scenes.split(","):
+                say(name)
+                await SCENES[name](kinds, home / name, sizes, found)
+    except TimeoutError:
+        if not bound.expired():
+            raise
+        say(f"not done within {options.minutes} minutes: what follows is what was measured until then")
+        return False
+    return True
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -115,16 +122,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if getattr(options, name) is None:
             setattr(options, name, value)
     found: dict[str, Any] = {}
-    status = 0
     home = Path(tempfile.mkdtemp(prefix="bench-controller-"))
     try:
         machine, load = measure(home), os.getloadavg()
-        asyncio.run(run(options, home, found))
+        is_whole = asyncio.run(run(options, home, found))
     except KeyboardInterrupt:
         return 130
-    except TimeoutError:
-        print(f"bench-controller: not done within {options.minutes} minutes", file=sys.stderr)
-        status = 1
     except (KraftError, FailedError, RuntimeError, OSError, subprocess.SubprocessError) as error:
         print(f"bench-controller: {one_line(error)}", file=sys.stderr)
         return 1
@@ -145,7 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         print(f"{load[0]:.1f} before and {os.getloadavg()[0]:.1f} after, {os.cpu_count()} processors\n")
         print("\n".join(lines(found)))
-    return status
+    return int(not is_whole)
 
 
 def _sizes(options: argparse.Namespace) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What is measured: one function for each scene, and in it ours and Kafka's in turns. Figures go into `found`."""
+"""One function for each scene, and in it ours and Kafka's in turns. Figures go into `found`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Figures = dict[str, Any]
 
 @attrs.frozen(kw_only=True)
 class Sizes:
-    """How much is measured."""
+    """The sizes of a run."""
 
     brokers: int
     partitions: int
