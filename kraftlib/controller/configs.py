@@ -29,7 +29,7 @@ class Configs:
     def __init__(self, journal: Journal) -> None:
         self.resources: Final[Table[Resource, Mapping[str, str]]] = Table(journal, watch=self._changed)
         self.in_general: Final[dict[tuple[str, int], tuple[str, Source]]] = {}
-        """What is in force for a topic that does not set a key, as a node knows it, as far as it was asked for."""
+        """The values for topics that do not set a key, by key and node, as far as they were asked for."""
 
     def _changed(self, resource: Resource, old: Mapping[str, str] | None, new: Mapping[str, str] | None) -> None:
         if resource[0] == BROKER:
