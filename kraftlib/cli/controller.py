@@ -23,7 +23,7 @@ from kraftlib.errors import ConfigError
 
 LIMITS = """\
 what it does not do yet:
-  changes of feature levels, migration from ZooKeeper. It does not serve a log in which a feature is in force that it
+  migration from ZooKeeper. It does not serve a log in which a feature is in force that it
   does not know: it says which, and ends."""
 
 

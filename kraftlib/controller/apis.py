@@ -34,6 +34,7 @@ from kraftlib.controller.registration import register_broker, register_controlle
 from kraftlib.controller.replica_directories import assign_replicas_to_dirs
 from kraftlib.controller.results import Decision
 from kraftlib.controller.scram_credentials import alter_user_scram_credentials
+from kraftlib.controller.update_features import update_features
 from kraftlib.security.access import Role
 from kraftlib.wire.apis import ApiKey
 
@@ -88,6 +89,9 @@ SERVED: Final[Mapping[int, Served]] = {
     ApiKey.UNREGISTER_BROKER: Served(
         unregister_broker, Versions(0, 0), Role.ADMIN, forwardable=True, needs=Operation.ALTER
     ),
+    ApiKey.UPDATE_FEATURES: Served(
+        update_features, Versions(0, 2), Role.ADMIN, forwardable=True, needs=Operation.ALTER
+    ),
     ApiKey.ALLOCATE_PRODUCER_IDS: Served(allocate_producer_ids, Versions(0, 0), Role.BROKER),
     ApiKey.CONTROLLER_REGISTRATION: Served(register_controller, Versions(0, 0), Role.REPLICA),
 }
@@ -99,9 +103,7 @@ JUDGED: Final = frozenset(key for key, served in SERVED.items() if served.role i
 ENVELOPE_ROLE: Final = Role.BROKER
 """Brokers send envelopes, and vouch for the client that they name."""
 
-OF_THE_REPLICA: Final = frozenset(
-    {ApiKey.DESCRIBE_QUORUM, ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.UPDATE_FEATURES}
-)
+OF_THE_REPLICA: Final = frozenset({ApiKey.DESCRIBE_QUORUM, ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER})
 """The APIs that brokers forward as well, and that the replica answers itself, if the broker may ask for them, too."""
 
 VERSIONS: Final[Mapping[int, Versions]] = {

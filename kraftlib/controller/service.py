@@ -33,6 +33,7 @@ from kraftlib.controller.features import SUPPORTED
 from kraftlib.controller.quorum_controller import QuorumController
 from kraftlib.controller.results import RECORDS_MAX, Decision
 from kraftlib.controller.state import ClusterState
+from kraftlib.controller.update_features import is_about_kraft_version
 from kraftlib.controller.versions import METADATA_VERSION, encoded
 from kraftlib.errors import BacklogFullError, ClosedError, ConfigError, KraftError, NotLeaderError
 from kraftlib.metadata.broker_records import RegisterControllerRecord
@@ -76,7 +77,7 @@ class ControllerSerde:
         return data
 
     def forget(self) -> None:
-        """What is on the way may never be committed."""
+        """Forget the records on the way: they may never be committed."""
         self._own.clear()
 
     def to_bytes(self, value: bytes) -> bytes:
@@ -133,6 +134,7 @@ class MetadataController(StateMachine):
         self._became_ready = asyncio.Event()
         self._ticker: asyncio.TimerHandle | None = None
         self._controller: QuorumController | None = None
+        self._node: Node | None = None
         self._serde = ControllerSerde()
         self.client: RaftClient[Any] = RaftClient(
             self._config,
@@ -232,6 +234,7 @@ class MetadataController(StateMachine):
 
     def begin(self, node: Node) -> None:
         """Take the requests of brokers and admin clients, with their roles, features and envelopes."""
+        self._node = node
         node.network.serve(self)
 
     def end(self) -> None:
@@ -243,6 +246,9 @@ class MetadataController(StateMachine):
 
     def handle_request(self, request: Message, version: int, peer: Peer, answer: Answer) -> None:
         """Decide on a request, and answer it when the decision is committed."""
+        if is_about_kraft_version(request) and self.is_active:
+            self._ask_the_replica(request, answer)
+            return
         try:
             decide = partial(self._pure.handle, request, version, caller=self._caller(peer))
             decision = decide(now_ms=self._now_ms(), next_offset=self._next_offset())
@@ -258,6 +264,15 @@ class MetadataController(StateMachine):
         if decision.answer is not None:
             self._waiting.append(_Waiting(self._own_end, request, decision.answer, answer))
             self._answer()
+
+    def _ask_the_replica(self, request: Message, answer: Answer) -> None:
+        """Have the replica, which leads, answer: kraft.version stands in its own records."""
+        if self._node is not None:
+
+            def answered(asked: asyncio.Future[Message]) -> None:
+                answer(asked.result() if not asked.cancelled() and asked.exception() is None else None)
+
+            self._node.router.own.ask_here(request).add_done_callback(answered)
 
     def _caller(self, peer: Peer) -> Caller:
         """Return who asks: a user, or the subject of a certificate, as Kafka writes it; anonymous otherwise."""

@@ -14,6 +14,11 @@ METADATA_VERSION: Final = "metadata.version"
 SUPPORTED_METADATA_VERSIONS: Final = Versions(7, 30)
 """3.3-IV3, the minimum of Kafka 4, to 4.3-IV0."""
 
+CHANGED_RECORDS: Final = frozenset((7, 8, 11, 13, 14, 15, 17, 23, 30))
+"""The versions that have brought new records, or new fields of them (Kafka's `didMetadataChange`)."""
+ELR_SINCE: Final = 23
+"""Eligible leader replicas stand in records from 4.0-IV1 on."""
+
 _3_4_IV0: Final = 8
 _3_5_IV2: Final = 11
 _3_6_IV0: Final = 12

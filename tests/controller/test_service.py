@@ -26,6 +26,7 @@ from kraftlib.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kraftlib.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest
 from kraftlib.wire.messages.envelope import DefaultPrincipalData, EnvelopeRequest
+from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
 from tests.cli.processes import free_port
 from tests.controller.world import World, picture
 
@@ -213,3 +214,20 @@ async def test_a_directory_must_be_formatted_for_a_controller(tmp_path: Path) ->
         MetadataController(RaftConfig(node_id=1, bootstrap_servers=(place,)))
     with pytest.raises(ConfigError, match="must be at least 1"):
         ControllerConfig(broker_session_timeout_ms=0)
+
+
+async def test_levels_of_features_are_the_controllers_and_kraft_version_is_the_replicas(tmp_path: Path) -> None:
+    (controller,) = formatted(tmp_path, 1)
+    row = UpdateFeaturesRequest.FeatureUpdateKey
+    async with controller:
+        await until_active([controller])
+        async with connected(controller.client.endpoint) as client:
+            share, kraft = row(feature="share.version", max_version_level=0, upgrade_type=2), "kraft.version"
+            answer = await client.forward(UpdateFeaturesRequest(feature_updates=(share,)))
+            assert answer.error_code == 0
+            assert controller.state.features.levels.get("share.version") is None
+            same = row(feature=kraft, max_version_level=1)
+            assert (await client.forward(UpdateFeaturesRequest(feature_updates=(same,)))).error_code == 0
+            for wrong in ((row(feature=kraft, max_version_level=2),), (same, share)):
+                answer = await client.ask(UpdateFeaturesRequest(feature_updates=wrong))
+                assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
