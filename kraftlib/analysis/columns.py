@@ -51,7 +51,7 @@ class Rows:
     crc_ok: Array | None
     """Per batch; None if it was not checked."""
     run_length: Array | None = None
-    """How many records each row stands for; None is one."""
+    """The number of records that each row stands for; None is one each."""
 
     def __len__(self) -> int:
         return len(self.offset)
