@@ -129,14 +129,14 @@ class Service:
         deadline = self._loop.time() + max_wait_ms / 1_000
         while True:
             self._node.ensure_applying()
-            applied = self._machine.applied
+            seen = self._machine.applied, self._node.applier.is_loading
             pulled = await self._look(pulls, max_bytes)
             left_s = deadline - self._loop.time()
             if left_s <= 0 or interrupted.done() or any(one.changes or one.error for one in pulled):
                 return pulled
             pulls = [attrs.evolve(pull, since=one.next_since) for pull, one in zip(pulls, pulled, strict=True)]
-            if self._machine.applied != applied:
-                continue  # more was applied between two looks
+            if (self._machine.applied, self._node.applier.is_loading) != seen:
+                continue  # more was applied between two looks, or a load has ended
             with self._arrivals.awaited([pull.selector for pull in pulls]) as arrived:
                 await asyncio.wait((arrived, interrupted), timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 from kraftlib.coordination.access import BEFORE_ALL
 from kraftlib.coordination.messages import Do, Transact
 from kraftlib.coordination.net.client import connect
+from kraftlib.coordination.net.service import Pull, Service
+from kraftlib.coordination.net.turns import TURN_S
 from tests.coordination.net.test_watching import rows
 from tests.coordination.net.ways import EVERYTHING, Caller, replicas, value
 
@@ -31,3 +37,51 @@ async def test_a_session_that_is_not_renewed_loses_its_ephemeral_keys_through_a_
             await deleted.wait()
         watching.cancel()
         await lasting.add("sum")
+
+
+class Loading:
+    """An applier that loads a snapshot until `ends`. Whoever asks it spends a turn."""
+
+    def __init__(self) -> None:
+        self.loads = True
+
+    @property
+    def is_loading(self) -> bool:
+        time.sleep(TURN_S * 2)
+        return self.loads
+
+    def ends(self) -> None:
+        self.loads = False
+
+    applied_offset = 11
+
+
+class Restored:
+    """A machine whose restore has told its offset already, on another thread."""
+
+    applied = 10
+
+    def changes(self, selector: bytes, since: int, most: int) -> Sequence[tuple[int, bytes]]:
+        return [(9, b"news")] if selector == b"first" and since < 9 else []
+
+
+async def test_a_watch_looks_again_when_a_load_ends_between_the_looks_of_one_pull() -> None:
+    """The first look saw a load and the second did not: nothing would look for the first before the next record."""
+    applier, loop = Loading(), asyncio.get_running_loop()
+    node: Any = SimpleNamespace(
+        applier=applier,
+        appends=SimpleNamespace(epoch=-1),
+        engine_first=SimpleNamespace(future=loop.create_future),
+        ensure_applying=lambda: None,
+        wait_for_offset=lambda *_: None,
+    )
+    machine: Any = Restored()
+    service = Service(node, machine)
+    loop.call_soon(applier.ends)
+    pulls = [Pull(b"first", 5), Pull(b"second", 5)]
+    try:
+        async with asyncio.timeout(5):
+            pulled = await service.pull(pulls, max_wait_ms=60_000, max_bytes=1_000, interrupted=loop.create_future())
+    finally:
+        service.end()
+    assert [change.data for change in pulled[0].changes] == [b"news"]
