@@ -1,4 +1,4 @@
-"""What all errands need: who leads, who is cut off, a log that grows or begins later, and what is awaited."""
+"""The deeds that all errands share: a leader, a cut, a log that grows or begins later, and what is awaited."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class ErrandTools:
         self.phase = world.phase
         self.random = random
         self.wanted: list[str] = []
-        """What is still to come about, the first one next."""
+        """Those that are still to come about, the first one next."""
         self._tries = 0
         self._waits = 0
         """For so many phases more."""
         self._awaited = ""
-        """What is awaited: a piece of a download, a commit, or another leader."""
+        """The thing that is awaited: a piece of a download, a commit, or another leader."""
         self._watched: CoreHost | None = None
         """The replica of which it is."""
         self._then: Callable[[CoreHost], None] | None = None

@@ -35,7 +35,7 @@ SHARE: Final = 0.6
 
 
 class MoreErrands(ErrandTools):
-    """What comes about once, in its turn."""
+    """The errands that came later, each in its turn."""
 
     def _add_one_more(self, random: chance.Random) -> None:
         """Draw whether a run has one of these, and when."""
