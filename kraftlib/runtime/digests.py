@@ -87,6 +87,8 @@ class Digester:
         self._last_ms: int | None = None
         """The timestamp of the last batch that was applied; None, if that is not known."""
         self._hashing = False
+        self._loads = 0
+        """How many snapshots were loaded: what is hashed of the state before one is dropped."""
         self._hashed: Offset | None = None
         """The offset at which the state was hashed last."""
         self._seen: Offset | None = None
@@ -126,6 +128,7 @@ class Digester:
     def loaded(self) -> None:
         """The state machine has loaded a snapshot: its state is another one, and no batch before it is known."""
         self._last_ms = self._hashed = None
+        self._loads += 1
 
     def _look(self) -> None:
         applied = self._applied_offset()
@@ -147,12 +150,14 @@ class Digester:
                 raise
             return
         version, self._hashing, self._hashed = self._machine.snapshot_version, True, offset
-        began_ms = self._loop.now_ms()
+        began_ms, loads = self._loop.now_ms(), self._loads
 
         def hashed(sha256: Any, error: BaseException | None) -> None:
             self._hashing = False
             parts = (self._loop.now_ms() - began_ms) * SHARE // self._interval_ms
             self._span_ms = self._interval_ms << min(parts.bit_length(), DOUBLINGS_MAX)
+            if loads != self._loads:
+                return
             if error is None:
                 self._submit(StateHashed(offset=offset, snapshot_version=version, sha256=sha256))
             elif not isinstance(error, ClosedError):

@@ -199,6 +199,41 @@ class At:
         self.last_offset, self.append_timestamp_ms = offset, timestamp_ms
 
 
+class LateBackground:
+    """Is done when it is told to be."""
+
+    def __init__(self) -> None:
+        self.ends: list[Any] = []
+
+    def run(self, function: Any, done: Any) -> None:
+        self.ends.append(lambda: done(function(), None))
+
+
+def test_the_hash_of_a_state_that_was_replaced_meanwhile_is_dropped() -> None:
+    """It may be that of the wrong state, and the snapshot that was loaded has healed that."""
+    background, hashed = LateBackground(), []
+    digester = Digester(
+        100,
+        Ledger(),
+        serde=BytesSerde(),
+        loop=SlowLoop(),  # type: ignore[arg-type]
+        background=background,  # type: ignore[arg-type]
+        applied_offset=lambda: None,
+        submit=lambda event: hashed.append(event.offset),
+    )
+
+    def apply(*batches: Any) -> None:
+        digester.applied(batches)
+
+    apply(At(1, 0), At(2, 100))
+    digester.loaded()
+    background.ends.pop()()
+    assert hashed == []
+    apply(At(6, 200), At(7, 300))
+    background.ends.pop()()
+    assert hashed == [8]
+
+
 @pytest.mark.parametrize(("took_ms", "every"), [(9, 1), (10, 2), (20, 4), (75, 8), (10**9, 1_024)])
 def test_a_state_that_takes_long_to_hash_is_hashed_less_often_where_faster_replicas_hash_too(
     took_ms: int, every: int

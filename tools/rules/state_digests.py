@@ -3,7 +3,7 @@
 | id | rule |
 |---|---|
 | RD1 | a StateDigest is answered with all that is known here; a sound leader offers its snapshot, or takes one |
-| RD2 | a replica is quarantined exactly when a majority of the voters has told another state since it agreed |
+| RD2 | a replica is quarantined exactly when a majority of the voters has told another state since it agreed or stored a snapshot of the leader |
 | RD3 | each voter that has not told the newest offset, or not heard of it, is asked, and nobody else, with pauses |
 | RD4 | nothing of a wrong state is kept, and a snapshot that ends where it was found to differ, or later, heals it |
 """
@@ -51,6 +51,7 @@ class StateDigestRules(SceneRules):
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self._own: dict[Offset, Digest] = {}
+        self._replaced_at: Offset = 0
         self._told: dict[ReplicaId, dict[Offset, Digest]] = {}
         self._informed: set[ReplicaId] = set()
         self._mute: set[ReplicaId] = set()
@@ -106,6 +107,8 @@ class StateDigestRules(SceneRules):
                 self._wrong_at, self._is_loading, self._has_failed = None, False, False
                 self._own.clear()
             case ev.SnapshotInstalled() | ev.SnapshotAdopted():
+                self._own.clear()
+                self._replaced_at = event.snapshot_id.offset
                 if self._wrong_at is not None and event.snapshot_id.offset >= self._wrong_at:
                     self._is_loading = True
                     self._wanted.append(act.ReloadState(event.snapshot_id))
@@ -114,7 +117,7 @@ class StateDigestRules(SceneRules):
             case ev.SnapshotCreated() if self._wrong_at is not None and not self._has_passed(event.snapshot_id):
                 reason = "the state of this replica differs from that of the majority"
                 self._wanted.append(act.SetSnapshotAside(event.snapshot_id, reason))
-            case ev.StateHashed() if self._wrong_at is None:
+            case ev.StateHashed() if self._wrong_at is None and event.offset >= self._replaced_at:
                 self._own[event.offset] = event.snapshot_version, event.sha256
                 _forget_oldest(self._own)
                 self._mute.clear()
@@ -291,11 +294,13 @@ class StateDigestRules(SceneRules):
         theirs = (
             _plain(digests.own), {one: _plain(told) for one, told in digests.told.items()}, digests.informed,
             digests.without_answer, digests.ask_due_ms, digests.differing, digests.agreed_offset,
-            digests.undecided_offset, None if quarantine is None else (quarantine.offset, quarantine.is_loading),
+            digests.undecided_offset, digests.replaced_at,
+            None if quarantine is None else (quarantine.offset, quarantine.is_loading),
         )  # fmt: skip
         ours = (
             self._own, self._told, self._informed, self._mute, self._due_ms, self._differing, self._agreed,
-            self._undecided, None if self._wrong_at is None else (self._wrong_at, self._is_loading),
+            self._undecided, self._replaced_at,
+            None if self._wrong_at is None else (self._wrong_at, self._is_loading),
         )  # fmt: skip
         if theirs != ours:
             raise self.broken("RD2", f"what is known of states is {theirs}, and must be {ours}")

@@ -57,8 +57,13 @@ def begin_healing(state: ReplicaState, role: Follower, snapshot_id: OffsetAndEpo
 
 
 def reload_state(state: ReplicaState, snapshot_id: OffsetAndEpoch) -> list[Action]:
-    """A snapshot of the leader is stored. In quarantine, load it if it ends late enough."""
+    """A snapshot of the leader is stored: what was hashed before it is forgotten, since the state machine may load it.
+
+    In quarantine, load it if it ends late enough.
+    """
     quarantine = state.digests.quarantine
+    state.digests.own.clear()
+    state.digests.replaced_at = snapshot_id.offset
     if quarantine is None or snapshot_id.offset < quarantine.offset:
         return []
     quarantine.is_loading = True

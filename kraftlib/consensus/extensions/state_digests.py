@@ -58,7 +58,7 @@ def pause_ms(state: ReplicaState) -> int:
 def handle_state_hashed(state: ReplicaState, event: StateHashed) -> list[Action]:
     """The state of this replica is hashed: compare it with that of the voters."""
     digests = state.digests
-    if digests.quarantine is not None:
+    if digests.quarantine is not None or event.offset < digests.replaced_at:
         return []
     digests.own[event.offset] = StateDigest(event.snapshot_version, event.sha256)
     _keep_newest(digests.own)

@@ -19,6 +19,7 @@ from kraftlib.consensus.events import (
     SnapshotAdopted,
     SnapshotChunkWritten,
     SnapshotCreated,
+    SnapshotInstalled,
     SnapshotLost,
     StateHashed,
     StateHealed,
@@ -125,6 +126,25 @@ def test_the_snapshot_of_the_leader_takes_the_place_of_the_log_up_to_its_end_and
     assert core.status().quarantined_at is None
     assert core.status().abstains is None
     assert core.state.may_stand
+
+
+def test_what_was_hashed_before_a_snapshot_of_the_leader_counts_for_nothing() -> None:
+    """The state machine loads the snapshot, and so is right, whatever it was before."""
+    core = follower(1, 1, digest_interval_ms=8_000)
+    hashed(core, WRONG, offset=2)
+    told(core, 2, RIGHT, offset=2)
+    core.handle(SnapshotInstalled(SNAPSHOT, ()), core.state.now_ms)
+    hashed(core, WRONG, offset=3)  # of the state before, and late
+
+    for offset in (2, 3):
+        for voter in (2, 3):
+            told(core, voter, RIGHT, offset=offset)
+
+    assert core.status().quarantined_at is None
+    hashed(core, WRONG, offset=4)
+    told(core, 2, RIGHT, offset=4)
+    told(core, 3, RIGHT, offset=4)
+    assert core.status().quarantined_at == 4
 
 
 @pytest.mark.parametrize("offset", [-1, 0, 2, 3])
