@@ -40,7 +40,7 @@ async def test_a_session_that_is_not_renewed_loses_its_ephemeral_keys_through_a_
 
 
 class Loading:
-    """An applier that loads a snapshot until `ends`. Whoever asks it spends a turn."""
+    """An applier that loads a snapshot until `ends`. A look at it spends a turn."""
 
     def __init__(self) -> None:
         self.loads = True
