@@ -40,6 +40,7 @@ CRC_START: Final = 21
 MAGIC: Final = 2
 
 CODEC_MASK: Final = 0x07
+_CODECS: Final = {int(codec): codec for codec in Codec}
 APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
@@ -318,11 +319,10 @@ def batch_size(data: bytes | memoryview, position: int = 0) -> int:
 
 
 def _unpack(data: bytes | memoryview, position: int, origin: int) -> tuple[int, ...]:
-    try:
-        return _HEADER.unpack_from(data, position)
-    except struct.error as error:
+    if len(data) - position < HEADER_SIZE:
         reason = f"has {len(data) - position} bytes, too few for its header of {HEADER_SIZE}"
-        raise _error(reason, origin + position) from error
+        raise _error(reason, origin + position)
+    return _HEADER.unpack_from(data, position)
 
 
 def _is_impossible(base: int, length: int, magic: int, last_delta: int, count: int) -> bool:
@@ -407,7 +407,7 @@ def _kraft_objection(record: Record, offset: int, *, is_control: bool) -> str | 
 
 
 def _codec(attributes: int) -> Codec:
-    try:
-        return Codec(attributes & CODEC_MASK)
-    except ValueError as error:
-        raise CorruptBatchError(f"codec {attributes & CODEC_MASK} does not exist") from error
+    codec = _CODECS.get(attributes & CODEC_MASK)
+    if codec is None:
+        raise CorruptBatchError(f"codec {attributes & CODEC_MASK} does not exist")
+    return codec

@@ -33,12 +33,11 @@ APPLIED: Final = 3
 LEVELS: Final[dict[str, int]] = {"appended": APPENDED, "flushed": FLUSHED, "committed": COMMITTED, "applied": APPLIED}
 
 
-def level_of(wait: str) -> int:
+def level_of(wait: object) -> int:
     """Return the number of a level's name. Raises: ConfigError."""
-    try:
-        return LEVELS[wait]
-    except (KeyError, TypeError):
-        raise ConfigError(f"wait={wait!r} must be one of {', '.join(LEVELS)}") from None
+    if not isinstance(wait, str) or wait not in LEVELS:
+        raise ConfigError(f"wait={wait!r} must be one of {', '.join(LEVELS)}")
+    return LEVELS[wait]
 
 
 class Appended(NamedTuple):
