@@ -95,7 +95,7 @@ PARALLEL = ("-n", "2", "--dist", "worksteal")
 SPARK_TESTS = "tests/spark"
 """Run by themselves: they share one session, which uses all processors on its own."""
 
-TYPED = ("kraftlib", "dev.py", "examples", "tools")
+TYPED = ("kraftlib", "dev.py", "hatch_build.py", "examples", "tools")
 SOURCES = ("kraftlib", "tests", "tools", "examples", "docs")
 BUILT = ("dist", "build", "docs/_build", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis")
 
@@ -334,6 +334,15 @@ def interop(options: argparse.Namespace) -> int:
     return status or (call(tool("python", "-m", "tests.interop.page")) if options.write_page else 0)
 
 
+def wheel(options: argparse.Namespace) -> int:
+    """build a wheel into dist (--compiled: with compiled modules, for this Python and platform; needs a C compiler)"""
+    ensure_environment(FULL)
+    if options.test:
+        return call(tool("python", "-m", "pytest", "-n", "0", "tests/compiled.py"))
+    os.environ["KRAFTLIB_COMPILE"] = "1" if options.compiled else "0"
+    return call(tool("python", "-m", "build", "--wheel", "--no-isolation", "--outdir", "dist", "."))
+
+
 def clean(options: argparse.Namespace) -> int:
     """remove what was built and cached (--all: .venv too)"""
     doomed = [ROOT / name for name in BUILT]
@@ -385,7 +394,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     for name, (_, _, text) in PASSED_ON.items():
         tasks.add_parser(name, help=text)
     made = {}
-    for task in (test, env, lint, types, docs, interop, clean):
+    for task in (test, env, lint, types, docs, interop, wheel, clean):
         made[task.__name__] = tasks.add_parser(task.__name__, help=task.__doc__, description=task.__doc__)
         made[task.__name__].set_defaults(run=task)
     extent = made["test"].add_mutually_exclusive_group()
@@ -400,6 +409,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     made["interop"].add_argument("--write-page", action="store_true", help="put the results into the documentation")
     made["interop"].add_argument("pytest", nargs="*", metavar="-- ARGUMENTS", help="for pytest, after --")
     made["lint"].add_argument("--fix", action="store_true", help="format, and apply ruff's fixes")
+    form = made["wheel"].add_mutually_exclusive_group()
+    form.add_argument("--compiled", action="store_true", help="with the modules that hatch_build.py lists compiled")
+    form.add_argument("--test", action="store_true", help="build the compiled one elsewhere, install it and test it")
     made["clean"].add_argument("--all", action="store_true", help="remove .venv too")
     return parser.parse_args(arguments)
 

@@ -9,6 +9,7 @@ use, so `import kraftlib` costs next to nothing. All other public names are impo
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -108,6 +109,10 @@ __all__ = [
     "ReplicaFailedError",
     "__version__",
 ]
+
+
+if "KRAFTLIB_PURE" in os.environ:
+    importlib.import_module("kraftlib.form").obey_environment()
 
 
 def __getattr__(name: str) -> object:

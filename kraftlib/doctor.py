@@ -24,6 +24,7 @@ import attrs
 
 from kraftlib.config import RaftConfig
 from kraftlib.errors import DirectoryInUseError, KraftError
+from kraftlib.form import PURE, is_compiled
 from kraftlib.records.checksum import is_in_hardware
 from kraftlib.runtime.net.sockets import connected
 from kraftlib.security.access import EVERY_ROLE, AccessConfig, is_loopback_host
@@ -89,6 +90,7 @@ def _libraries(config: RaftConfig) -> Iterator[Finding]:
         yield warning("libraries", "uvloop is not installed, and asyncio's own loop is slower: pip install uvloop")
     else:
         yield good("libraries", "all that make it fast are there")
+    yield good("form", f"compiled modules run ({PURE}=1 turns them off)" if is_compiled() else "pure Python runs")
 
 
 def _directory(config: RaftConfig) -> Iterator[Finding]:

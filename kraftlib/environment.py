@@ -22,6 +22,7 @@ from typing import Any, Final
 import attrs
 
 from kraftlib.errors import ConfigError
+from kraftlib.form import PURE
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ def check_others(
     environment = os.environ if environment is None else environment
     for key in sorted(environment):
         name = key.removeprefix(PREFIX).lower()
-        if not key.startswith(PREFIX) or any(name.startswith(f"{table}_") for table in tables):
+        if not key.startswith(PREFIX) or key == PURE or any(name.startswith(f"{table}_") for table in tables):
             continue
         if any(name == option or name.startswith(f"{option}_") for option in options):
             raise ConfigError(

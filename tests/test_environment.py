@@ -110,6 +110,15 @@ def test_a_variable_that_means_nothing_to_kraftlib_is_said(
     assert "KRAFTLIB_SSL_CERT in the environment has no effect" in caplog.text
 
 
+def test_the_variable_of_the_form_is_not_taken_for_an_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "replica.toml").write_text("node_id = 1\n")
+    monkeypatch.setenv("KRAFTLIB_PURE", "1")
+    assert RaftConfig.from_toml(tmp_path / "replica.toml").node_id == 1
+    assert caplog.text == ""
+
+
 def test_a_command_takes_what_is_not_on_its_line_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"CERT": "/env.pem", "KEY": "/env.key", "CA": "/ca.pem"}.items():
         monkeypatch.setenv(f"KRAFTLIB_TLS_{name}", value)

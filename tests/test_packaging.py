@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -10,7 +11,7 @@ import sys
 import sysconfig
 import venv
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -33,20 +34,29 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The built wheel. The build backend of the environment is used, so that nothing is downloaded."""
-    directory = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(directory), str(ROOT))
+    return built(tmp_path_factory.mktemp("wheel"), compiled=False)
+
+
+def built(directory: Path, *, compiled: bool) -> Path:
+    """Build a wheel into `directory`, with compiled modules or without."""
+    environment = os.environ | {"KRAFTLIB_COMPILE": "1" if compiled else "0"}
+    command = (sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(directory), str(ROOT))
+    run(*command, environment=environment, seconds=1_200 if compiled else 170)
     (path,) = directory.glob("*.whl")
     return path
 
 
 @pytest.fixture(scope="module")
 def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the wheel and its core dependencies, and nothing else. Its python is returned.
+    return installed_alone(wheel, tmp_path_factory.mktemp("bare"))
+
+
+def installed_alone(wheel: Path, directory: Path) -> Path:
+    """Make an environment with the wheel and its core dependencies, and nothing else; return its python.
 
     The dependencies are copied from our own environment, where pip has put them: no network. `pip check` then vouches
     that nothing is missing, by the wheel's own account.
     """
-    directory = tmp_path_factory.mktemp("bare")
     venv.create(directory, with_pip=False, symlinks=True)
     python = directory / "bin" / "python"
     paths = {"base": str(directory), "platbase": str(directory)}
@@ -68,9 +78,18 @@ def installed_files(name: str) -> Iterator[tuple[Path, Path]]:
             yield Path(str(file.locate())), Path(*file.parts)
 
 
-def run(*command: str, cwd: Path | None = None) -> str:
+def run(
+    *command: str, cwd: Path | None = None, environment: Mapping[str, str] | None = None, seconds: float = 170
+) -> str:
     done = subprocess.run(
-        command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=170
+        command,
+        cwd=cwd,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=seconds,
     )
     assert done.returncode == 0, done.stdout
     return done.stdout
@@ -88,7 +107,8 @@ def test_the_wheel_holds_the_library_and_nothing_else(wheel: Path) -> None:
     assert sources - {"kraftlib/spark/discovery.py"} <= names  # that one is the module pyspark_kraft
     assert "kraftlib/py.typed" in names
     assert any(name.endswith("/licenses/LICENSE") for name in names)
-    assert not [name for name in names if name.endswith(".pyc")]
+    assert not [name for name in names if name.endswith((".pyc", ".so", ".pyd"))]
+    assert wheel.name.endswith("-py3-none-any.whl"), "it needs no compiler, and runs everywhere"
 
 
 def test_the_wheel_holds_no_tests_tools_or_benchmarks_of_our_own(wheel: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol, cast
 from kraftlib import __version__
 from kraftlib.cli.usage import UsageError
 from kraftlib.errors import InvariantError, KraftError
+from kraftlib.form import describe
 
 COMMANDS: Final[dict[str, str]] = {
     "format": "make a directory for a new replica",
@@ -111,7 +112,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         description="Kafka's KRaft as a Python library: replicas, and tools for their files.",
         epilog="`kraftlib COMMAND --help` has the details and an example. Begin with `kraftlib demo`.",
     )
-    parser.add_argument("--version", action="version", version=f"kraftlib {__version__}")
+    parser.add_argument("--version", action="version", version=f"kraftlib {__version__} ({describe()})")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     asked = next((word for word in arguments if not word.startswith("-")), None)
     for name, text in COMMANDS.items():

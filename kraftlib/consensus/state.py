@@ -119,7 +119,7 @@ class Digests:
 
     own: dict[Offset, StateDigest] = attrs.field(factory=dict)
     replaced_at: Offset = 0
-    """The end of the snapshot of the leader that was stored last: a digest of an offset before it is of another state."""
+    """The end of the last snapshot of the leader that was stored: a digest from before it is of another state."""
     told: dict[ReplicaId, dict[Offset, StateDigest]] = attrs.field(factory=dict)
     """Those of other replicas, by replica."""
     ask_due_ms: int | None = None

@@ -101,7 +101,7 @@ def _members(place: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
         if one.is_dir():
             if one.name != "__pycache__":
                 yield from _members(one, inner)
-        else:
+        elif not one.name.endswith((".so", ".pyd")):  # Python imports no extensions from a zip
             yield inner, one.read_bytes()
 
 

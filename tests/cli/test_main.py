@@ -12,20 +12,21 @@ from kraftlib import __version__
 from kraftlib.cli import COMMANDS, HIDDEN, INTERRUPTED, load, main
 from kraftlib.cli import random_uuid as random_uuid_module
 from kraftlib.errors import ConfigError, InvariantError
+from kraftlib.form import describe
 from kraftlib.types import parse_uuid
 from tests.cli.conftest import Command
 
 
-def test_the_version_is_that_of_the_package(kraftlib: Command) -> None:
+def test_the_version_is_that_of_the_package_and_says_its_form(kraftlib: Command) -> None:
     result = kraftlib("--version")
 
-    assert (result.status, result.out) == (0, f"kraftlib {__version__}\n")
+    assert (result.status, result.out) == (0, f"kraftlib {__version__} ({describe()})\n")
 
 
 def test_the_package_is_the_command_as_well() -> None:
     result = subprocess.run([sys.executable, "-m", "kraftlib", "--version"], capture_output=True, text=True, timeout=60)
 
-    assert (result.returncode, result.stdout) == (0, f"kraftlib {__version__}\n")
+    assert (result.returncode, result.stdout) == (0, f"kraftlib {__version__} ({describe()})\n")
 
 
 def test_help_names_every_command_that_is_for_people(kraftlib: Command) -> None:

@@ -3,7 +3,7 @@
 | id | rule |
 |---|---|
 | RD1 | a StateDigest is answered with all that is known here; a sound leader offers its snapshot, or takes one |
-| RD2 | a replica is quarantined exactly when a majority of the voters has told another state since it agreed or stored a snapshot of the leader |
+| RD2 | a replica is quarantined exactly when a majority has told another state since it agreed or stored a snapshot |
 | RD3 | each voter that has not told the newest offset, or not heard of it, is asked, and nobody else, with pauses |
 | RD4 | nothing of a wrong state is kept, and a snapshot that ends where it was found to differ, or later, heals it |
 """
