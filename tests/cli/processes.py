@@ -35,8 +35,9 @@ class Process:
         """Return the next line of its output; empty at the end."""
         assert self.popen.stdout is not None
         while b"\n" not in self._said:
-            readable, _, _ = select.select([self.popen.stdout], [], [], TIMEOUT_S)
-            assert readable, f"it says nothing more after {self._said!r}"
+            poll = select.poll()  # unlike select it takes any descriptor
+            poll.register(self.popen.stdout, select.POLLIN)
+            assert poll.poll(TIMEOUT_S * 1_000), f"it says nothing more after {self._said!r}"
             more = os.read(self.popen.stdout.fileno(), 65_536)
             if not more:
                 return ""

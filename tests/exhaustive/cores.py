@@ -182,7 +182,7 @@ def frozen(value: Any, names: Names) -> Any:
         return names.get(value, value)
     if value is None or cls in (bool, str, bytes):
         return value
-    if cls is tuple or cls is list:
+    if cls is list or isinstance(value, tuple):
         return tuple([frozen(inner, names) for inner in value])
     if cls is dict:
         return frozenset([(frozen(name, names), frozen(inner, names)) for name, inner in value.items()])

@@ -127,9 +127,9 @@ class OneAtATime(MemoryTransport):
 
 class Overtaking(AnswerQueue):
     def given(self, answer: Answer) -> None:
-        if self._answers:
-            self._answers.remove(answer)
-            self._answers.appendleft(answer)
+        if self.unsent:
+            self.unsent.remove(answer)
+            self.unsent.appendleft(answer)
         super().given(answer)
 
 

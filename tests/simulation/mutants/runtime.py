@@ -13,8 +13,8 @@ MUTANTS: Final = (
         (
             Edit(
                 "runtime.appends.Appends.flushed",
-                "self.waiters.flushed(end_offset)",
-                "self.waiters.committed(end_offset)",
+                "self._queues[FLUSHED]:\n        self.waiters.flushed(end_offset)",
+                "True:\n        self.waiters.committed(end_offset)",
             ),
         ),
     ),
