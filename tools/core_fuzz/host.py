@@ -110,6 +110,8 @@ class CoreHost:
         self.control_epoch = 0
         self.appends_from: int | None = None
         self.high_watermark: Offset = 0
+        self.applied_from: Offset = 0
+        """The end of the newest snapshot at the start of this life: the state machine loaded it, and is never before."""
         self.is_full = False
         self.heard_ms: dict[ReplicaId, int] = {}
         self.role_seen: RoleState | None = None
@@ -204,6 +206,7 @@ class CoreHost:
             endpoints=world.places_of(self.number),
             kept=self.store.kept_download(),
         )
+        self.applied_from = max((kept.offset for kept in self.store.snapshots), default=0)
         self.has_known_voters |= BOOTSTRAP_SNAPSHOT in self.store.snapshots
         self.referee, self._wakes = Referee(self.core), None
         self._perform(self.referee.start(world.now_ms))

@@ -479,7 +479,7 @@ class CoreWorld:
         """Let a replica take a snapshot of something that is committed, or this one, if there is anything new."""
         store, view, random = host.store, host.running.state.log, self.random
         # What is committed may be applied before it is flushed here: after a power loss a snapshot is ahead of its log.
-        ends = [batch for batch in store.batches if batch.end_offset <= host.high_watermark]
+        ends = [batch for batch in store.batches if host.applied_from < batch.end_offset <= host.high_watermark]
         if wanted is not None:
             ends = [batch for batch in ends if (batch.end_offset, batch.epoch) == (wanted.offset, wanted.epoch)]
         if not ends or store.is_damaged:

@@ -57,7 +57,7 @@ class StateDigestRules(SceneRules):
         self._mute: set[ReplicaId] = set()
         """Voters that know no such question."""
         self._due_ms: int | None = None
-        self._takes_snapshot_from_ms = 0
+        self._taken_ms: int | None = None
         self._wrong_at: Offset | None = None
         self._is_loading = False
         self._has_failed = False
@@ -163,7 +163,10 @@ class StateDigestRules(SceneRules):
         is_another = request.replica_id != scene.key.id
         if is_another and not (event.of_observer and request.replica_id in self._voters.ids):
             self._note(request.replica_id, request.digests)
-        offered = self._offered(request.snapshot_from)
+        rest_ms = self._pause_ms()
+        if request.replica_id not in self._voters.ids:
+            rest_ms = max(rest_ms, scene.state.config.digest_interval_ms or 0)
+        offered = self._offered(request.snapshot_from, rest_ms)
         said = (
             answer.is_quarantined, answer.differing, answer.agreed_offset, answer.undecided_offset,
             [(row.offset, (row.snapshot_version, row.sha256)) for row in answer.digests],
@@ -177,8 +180,8 @@ class StateDigestRules(SceneRules):
             raise self.broken("RD1", f"replica {request.replica_id} is told {said}, and must be told {known}")
         self._judge()
 
-    def _offered(self, wanted_from: Offset) -> OffsetAndEpoch | None:
-        """Return the snapshot that a leader offers; one that has none of this offset or later takes it."""
+    def _offered(self, wanted_from: Offset, rest_ms: int) -> OffsetAndEpoch | None:
+        """Return the snapshot that a leader offers; one that has none of this offset or later takes it, with rests."""
         scene = self.scene
         is_sound = scene.led and not self._has_failed and bool(self._own)
         if not is_sound or not 0 < wanted_from <= scene.end_before:
@@ -186,8 +189,8 @@ class StateDigestRules(SceneRules):
         newest = max(self._snapshots, default=BOOTSTRAP_SNAPSHOT)
         if newest.offset >= wanted_from:
             return newest
-        if scene.now_ms >= self._takes_snapshot_from_ms:
-            self._takes_snapshot_from_ms = scene.now_ms + self._pause_ms()
+        if self._taken_ms is None or scene.now_ms >= self._taken_ms + rest_ms:
+            self._taken_ms = scene.now_ms
             self._wanted.append(act.TakeSnapshot())
         return None
 

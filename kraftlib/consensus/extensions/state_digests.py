@@ -155,7 +155,7 @@ def handle_state_digest(state: ReplicaState, event: RequestReceived[StateDigestR
     if request.replica_id != state.key.id and not (is_voter and event.of_observer):
         _note(state, request.replica_id, request.digests)
     # An observer waits for longer, since any may ask, and a snapshot of the whole state is much work.
-    rest_ms = pause_ms(state) if is_voter else state.config.digest_interval_ms or 0
+    rest_ms = pause_ms(state) if is_voter else max(pause_ms(state), state.config.digest_interval_ms or 0)
     offered, actions = offer(state, request.snapshot_from, pause_ms=rest_ms)
     response = StateDigestResponse(
         error_code=ErrorCode.NONE,
