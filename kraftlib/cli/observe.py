@@ -272,7 +272,8 @@ def table(picture: Mapping[str, Any]) -> str:
     lines += _columns(["broker", "state", "endpoints", "rack"], brokers)
     lines += _columns(["topic", "partitions", "replicas", "in sync", "offline"], topics)
     lines += _columns(["config of", "name", "value"], settings)
-    return "\n".join([*lines, *(f"not understood: {fault}" for fault in picture["faults"][-5:])])
+    lines += (f"not understood: {fault}" for fault in picture["faults"][-5:])
+    return "\n".join(map(_printable, lines))
 
 
 def fitted(text: str, height: int) -> str:
@@ -282,6 +283,11 @@ def fitted(text: str, height: int) -> str:
     if len(lines) <= room + 1:
         return text
     return "\n".join([*lines[:room], f"... and {len(lines) - room:,} lines more: a larger window or --once shows them"])
+
+
+def _printable(line: str) -> str:
+    """Escape what would forge a line or steer the terminal: racks, listeners and settings are any text."""
+    return line if line.isprintable() else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in line)
 
 
 def _places(endpoints: Mapping[str, str]) -> str:

@@ -168,3 +168,13 @@ def test_an_empty_cluster_is_a_short_table() -> None:
         "not understood: one",
         "not understood: two",
     ]
+
+
+def test_no_text_of_the_cluster_forges_a_line_or_steers_the_terminal() -> None:
+    picture = {"cluster_id": "c", "leader_id": None, "epoch": 0, "offset": -1, "features": {}, "voters": {}}
+    broker = {"fenced": False, "endpoints": {"L\nforged": "h:1"}, "rack": "r\x1b[2J\u202eé"}
+    settings = {"broker 1": {"a\rb": "line\n10  active  forged"}}
+    lines = table({**picture, "brokers": {"1": broker}, "topics": {}, "configs": settings, "faults": []}).split("\n")
+    assert all(map(str.isprintable, lines))
+    assert lines[4].split() == ["1", "active", "L\\nforged://h:1", "r\\x1b[2J\\u202eé"]
+    assert lines[-1].split() == ["broker", "1", "a\\rb", "line\\n10", "active", "forged"]
