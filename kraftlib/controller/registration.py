@@ -98,8 +98,8 @@ def _check(context: Context, request: BrokerRegistrationRequest) -> None:
         or cluster.owner_of(directories, but=request.broker_id) is not None
     ):
         raise RefusedError(ErrorCode.INVALID_REGISTRATION)
-    # Kafka takes any text; here, too, no host reaches a log or a client that is none.
-    if not all(is_host(place.host) for place in request.listeners):
+    # Kafka takes any text and number. Here no host reaches a log or a client that is none, and -1 is no leader.
+    if request.broker_id < 0 or not all(is_host(place.host) for place in request.listeners):
         raise RefusedError(ErrorCode.INVALID_REGISTRATION)
     if not any(row.name == METADATA_VERSION for row in request.features):
         raise RefusedError(ErrorCode.INVALID_REGISTRATION)

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+import attrs
 import pytest
 
 from kraftlib.metadata import RegisterBrokerRecord, UnregisterBrokerRecord
@@ -39,6 +40,7 @@ def test_a_broker_is_registered_fenced_and_its_epoch_is_the_offset_of_its_record
         ({"log_dirs": (directory(5), directory(5))}, ErrorCode.INVALID_REGISTRATION),
         ({"log_dirs": (UUID(int=2),)}, ErrorCode.INVALID_REGISTRATION),
         ({"log_dirs": (directory(1),)}, ErrorCode.INVALID_REGISTRATION),
+        ({"broker_id": -1}, ErrorCode.INVALID_REGISTRATION),
         ({"features": ()}, ErrorCode.INVALID_REGISTRATION),
         ({"listeners": (LISTENER(name="P", host="evil.example\nforged", port=9, security_protocol=0),)}, NO_HOST),
         ({"listeners": (LISTENER(name="P", host="unix:/run/1.sock", port=9, security_protocol=0),)}, NO_HOST),
@@ -52,7 +54,7 @@ def test_a_broker_is_registered_fenced_and_its_epoch_is_the_offset_of_its_record
 def test_what_kafka_refuses_is_refused_and_writes_nothing(changes: dict[str, Any], code: ErrorCode) -> None:
     world = World().with_brokers(1)
     before = len(world.log)
-    answer = world.ask(world.registration(**{"broker_id": 5, **changes}))
+    answer = world.ask(attrs.evolve(world.registration(5), **changes))
     assert (answer.error_code, answer.broker_epoch) == (code, -1)
     assert len(world.log) == before
 
