@@ -31,6 +31,12 @@ from kraftlib.wire.messages.delegation_tokens import (
 
 USER: Final = "User"
 NEVER: Final = -1
+NAMES_MAX: Final = 4_096
+"""Characters of the owner and the renewers of one token. Everybody may have tokens, and each renewal repeats them."""
+
+TOKENS_MAX: Final = 10_000
+"""Tokens of one owner at a time. Kafka has no such bounds."""
+
 DEFAULT: Final = 0
 """A period that is not above this one stands for the period of the configuration."""
 
@@ -93,6 +99,9 @@ def _check_creation(context: Context, request: CreateDelegationTokenRequest, own
         raise RefusedError(ErrorCode.UNSUPPORTED_VERSION)
     if any(row.principal_type != USER for row in request.renewers):
         raise RefusedError(ErrorCode.INVALID_PRINCIPAL_TYPE)
+    names = (owner, *(f"{USER}:{row.principal_name}" for row in request.renewers))
+    if sum(map(len, names)) > NAMES_MAX or context.state.keyed.tokens.owners[owner] >= TOKENS_MAX:
+        raise RefusedError(ErrorCode.POLICY_VIOLATION)
 
 
 def _may_for(context: Context, owner: str) -> bool:

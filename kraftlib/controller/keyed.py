@@ -5,6 +5,7 @@ Brokers act on them. A controller stores them, gives them out, and has them in i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -59,15 +60,25 @@ class Tokens:
         self._found: dict[bytes, security.DelegationTokenRecord] = {}
         self._secrets: dict[str, bytes] = {}
         self._new: dict[str, security.DelegationTokenRecord] = {}
+        self.owners: Final[Counter[str]] = Counter()
+        """The numbers of tokens of those who have any."""
 
-    def change(self, token_id: str, token: Message | None) -> None:
-        """Take a token as it is now; None: it is gone."""
+    def change(self, token_id: str, old: Message | None, token: Message | None) -> None:
+        """Take a token as it is now in place of the old one; None: there is none."""
+        self._count(old, -1)
+        self._count(token, 1)
         self._new.pop(token_id, None)
         secret = self._secrets.pop(token_id, None)
         if secret is not None:
             del self._found[secret]
         if isinstance(token, security.DelegationTokenRecord):
             self._new[token_id] = token
+
+    def _count(self, token: Message | None, step: int) -> None:
+        if isinstance(token, security.DelegationTokenRecord):
+            self.owners[token.owner] += step
+            if not self.owners[token.owner]:
+                del self.owners[token.owner]
 
     def of(self, secret: bytes, secret_of: Callable[[str], bytes]) -> security.DelegationTokenRecord | None:
         """Return the token of a secret; `secret_of` computes that of a token id, always the same."""
@@ -90,7 +101,7 @@ class Keyed:
         if key[0] == ACL:
             self.rules.change(_rule(old), _rule(new))
         elif key[0] == TOKEN:
-            self.tokens.change(str(key[1]), new)
+            self.tokens.change(str(key[1]), old, new)
 
     def replay(self, record: Message) -> None:
         """Take over a record."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kraftlib.controller import delegation_tokens
 from kraftlib.controller.context import NOBODY, Caller
 from kraftlib.controller.features import METADATA_VERSION
 from kraftlib.wire.apis import ErrorCode
@@ -79,6 +80,24 @@ def test_who_may_ask_for_what() -> None:
         assert ask(world, b"x" * 64).error_code == ErrorCode.DELEGATION_TOKEN_NOT_FOUND
         assert ask(world, made.hmac, NOBODY).error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
         assert ask(world, made.hmac, ANN, period_ms=5).error_code == 0
+
+
+def test_nobody_fills_the_log_with_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everybody may have tokens: neither one of them is large, nor are there endless ones of one owner."""
+    monkeypatch.setattr(delegation_tokens, "TOKENS_MAX", 3)
+    world = world_with_tokens()
+    for renewers in (["r" * 4_096], ["r" * 10] * 400, [""] * 900):
+        before = len(world.log)
+        assert create(world, ANN, *renewers).error_code == ErrorCode.POLICY_VIOLATION
+        assert len(world.log) == before
+    assert create(world, ADMIN, owner="x" * 4_100).error_code == ErrorCode.POLICY_VIOLATION
+    made = [create(world, ANN, *["r" * 100] * 30) for _ in range(3)]
+    assert [one.error_code for one in made] == [0, 0, 0]
+    assert create(world).error_code == ErrorCode.POLICY_VIOLATION
+    assert create(world, BOB).error_code == 0
+    assert renew(world, made[0].hmac).error_code == 0, "that is no further one"
+    assert expire(world, made[0].hmac, period_ms=-1).error_code == 0
+    assert create(world).error_code == 0
 
 
 @pytest.mark.parametrize(
