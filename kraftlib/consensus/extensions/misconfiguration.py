@@ -27,6 +27,7 @@ from kraftlib.consensus.state import ReplicaState
 from kraftlib.types import ReplicaId, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
+from kraftlib.wire.messages.controller_registration import ControllerRegistrationRequest
 from kraftlib.wire.messages.election_priority import ElectionPriorityRequest
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
 from kraftlib.wire.messages.fetch import FetchRequest
@@ -120,6 +121,8 @@ def claimed_id(request: Any) -> ReplicaId | None:
             claimed = request.replica_id
         case UpdateRaftVoterRequest() | ElectionPriorityRequest():
             claimed = request.voter_id
+        case ControllerRegistrationRequest():
+            claimed = request.controller_id
         case _:
             return None
     return claimed if claimed >= 0 else None

@@ -14,6 +14,7 @@ from kraftlib.security.access import NO_ROLE, AccessConfig
 from kraftlib.security.authorizer import NEEDED, Authorizer
 from kraftlib.types import OffsetAndEpoch, ReplicaKey
 from kraftlib.wire.apis import APIS, ApiKey
+from kraftlib.wire.messages.controller_registration import ControllerRegistrationRequest
 from tools.scenarios import handmade as msg
 
 END = OffsetAndEpoch(epoch=1, offset=1)
@@ -62,6 +63,15 @@ def test_each_refusal_says_whether_the_connection_closes() -> None:
     assert found[3] is not None
     assert found[3].reason == NOT_BY_THE_APPLICATION
     assert judge().refusal(Peer("there", ("kraft://blue/2",)), vote) is None
+
+
+def test_a_replica_registers_no_other_controller() -> None:
+    """Else it could send admin clients and brokers to an address of its own."""
+    registration = ControllerRegistrationRequest(controller_id=2)
+    assert judge().refusal(Peer("there", ("kraft://blue/2",)), registration) is None
+    found = judge().refusal(Peer("there", ("kraft://blue/3",)), registration)
+    assert found is not None
+    assert (found.closes, found.is_identity) == (True, True)
 
 
 def test_a_fetch_is_that_of_an_observer_unless_its_sender_may_speak_as_a_voter() -> None:
