@@ -247,7 +247,7 @@ class MetadataController(StateMachine):
     def handle_request(self, request: Message, version: int, peer: Peer, answer: Answer) -> None:
         """Decide on a request, and answer it when the decision is committed."""
         if is_about_kraft_version(request) and self.is_active:
-            self._ask_the_replica(request, answer)
+            self._ask_the_replica(request, peer, answer)
             return
         try:
             decide = partial(self._pure.handle, request, version, caller=self._caller(peer))
@@ -265,9 +265,15 @@ class MetadataController(StateMachine):
             self._waiting.append(_Waiting(self._own_end, request, decision.answer, answer))
             self._answer()
 
-    def _ask_the_replica(self, request: Message, answer: Answer) -> None:
-        """Have the replica, which leads, answer: kraft.version stands in its own records."""
-        if self._node is not None:
+    def _ask_the_replica(self, request: Message, peer: Peer, answer: Answer) -> None:
+        """Have the replica, which leads, answer: kraft.version stands in its own records.
+
+        As with voters, the sender needs the role admin, and so does the broker that forwards this; no rule of access
+        counts.
+        """
+        if not all(one.is_admin for one in (peer, peer.forwarded_by) if one is not None):
+            answer(error_answer(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        elif self._node is not None:
 
             def answered(asked: asyncio.Future[Message]) -> None:
                 answer(asked.result() if not asked.cancelled() and asked.exception() is None else None)

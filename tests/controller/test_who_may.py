@@ -28,6 +28,7 @@ from kraftlib.wire.frames import decode_response, encode_request
 from kraftlib.wire.messages.acls import CreateAclsRequest
 from kraftlib.wire.messages.envelope import DefaultPrincipalData, EnvelopeRequest
 from kraftlib.wire.messages.raft_voters import RemoveRaftVoterRequest
+from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
 from tests.controller.test_service import ORDERS, Client, formatted, join, until_active
 from tests.security.authority import Authority
 from tools.scenarios import handmade as msg
@@ -225,3 +226,20 @@ async def test_rules_of_access_judge_clients_and_roles_judge_the_rest(judging: L
     async with judging.client("service") as client:
         denied = await client.ask(APIS[ApiKey.BROKER_HEARTBEAT].request())
         assert denied.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+async def test_no_rule_of_access_changes_the_kraft_version(judging: Lab) -> None:
+    """The replica's own feature is a matter of administrators, as voters are: of the broker that forwards, too."""
+    row = UpdateFeaturesRequest.FeatureUpdateKey(feature="kraft.version", max_version_level=1)
+    request, denied = UpdateFeaturesRequest(feature_updates=(row,)), ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    for name in ("service", "broker", "somebody"):
+        async with judging.client(name) as client:
+            assert (await client.ask(request)).error_code == denied
+    async with judging.client("broker") as client:
+        for name in ("somebody", "ann"):
+            answer = await client.ask(forwarded(request, name))
+            inner = decode_response(answer.response_data, api_key=request.api_key, version=2)[1]
+            assert inner.error_code == denied  # type: ignore[attr-defined]
+    assert {line["outcome"] for line in judging.lines("answered")} == {"CLUSTER_AUTHORIZATION_FAILED"}
+    async with judging.client("ann") as client:
+        assert (await client.ask(request)).error_code == ErrorCode.NONE

@@ -61,10 +61,12 @@ class Judge:
         return peer
 
     def as_client(self, peer: Peer) -> Peer:
-        """Return the peer with what its roles say of it, for an application that handles its request."""
+        """Return the peer, and its broker, with what their roles say of them, for an application that serves them."""
         broker = peer.forwarded_by
-        of_broker = None if broker is None else broker.principals
-        return attrs.evolve(peer, is_admin=self.authorizer.is_admin(peer.principals, broker=of_broker))
+        if broker is None:
+            return attrs.evolve(peer, is_admin=self.authorizer.is_admin(peer.principals))
+        is_admin = self.authorizer.is_admin(peer.principals, broker=broker.principals)
+        return attrs.evolve(peer, is_admin=is_admin, forwarded_by=self.as_client(broker))
 
     def _of_forwarded(self, peer: Peer, request: Any) -> str | None:
         """Return why a request in an envelope is not allowed."""
