@@ -35,7 +35,7 @@ from kraftlib.controller.results import RECORDS_MAX, Decision
 from kraftlib.controller.state import ClusterState
 from kraftlib.controller.update_features import is_about_kraft_version
 from kraftlib.controller.versions import METADATA_VERSION, encoded
-from kraftlib.errors import BacklogFullError, ClosedError, ConfigError, KraftError, NotLeaderError
+from kraftlib.errors import BacklogFullError, ClosedError, ConfigError, KraftError, NotLeaderError, RecordTooLargeError
 from kraftlib.metadata.broker_records import RegisterControllerRecord
 from kraftlib.metadata.config_records import FeatureLevelRecord
 from kraftlib.metadata.frame import decode_record
@@ -70,11 +70,9 @@ class ControllerSerde:
     def __init__(self) -> None:
         self._own: dict[bytes, Message] = {}
 
-    def encoded(self, record: Message, metadata_version: int) -> bytes:
-        """Return a record of ours as it is appended."""
-        data = encoded(record, metadata_version)
-        self._own[data] = record
-        return data
+    def remember(self, values: Iterable[bytes], records: Iterable[Message]) -> None:
+        """Remember records of ours that were appended as these values."""
+        self._own.update(zip(values, records, strict=True))
 
     def forget(self) -> None:
         """Forget the records on the way: they may never be committed."""
@@ -253,9 +251,8 @@ class MetadataController(StateMachine):
             decide = partial(self._pure.handle, request, version, caller=self._caller(peer))
             decision = decide(now_ms=self._now_ms(), next_offset=self._next_offset())
             self._carry_out(decision)
-        except (NotLeaderError, BacklogFullError) as error:
-            code = ErrorCode.NOT_CONTROLLER if isinstance(error, NotLeaderError) else ErrorCode.REQUEST_TIMED_OUT
-            answer(error_answer(request, code))
+        except (NotLeaderError, BacklogFullError, RecordTooLargeError) as error:
+            answer(error_answer(request, _code_of(error)))
             return
         except Exception:
             logger.exception("controller %d could not decide on a %s", self._config.node_id, type(request).__name__)
@@ -305,7 +302,9 @@ class MetadataController(StateMachine):
         try:
             for begin in range(0, len(records), step):
                 part = records[begin : begin + step]
-                last = self.client.prepare_append(epoch, [self._serde.encoded(record, level) for record in part])
+                values = [encoded(record, level) for record in part]
+                last = self.client.prepare_append(epoch, values)
+                self._serde.remember(values, part)
                 self._own_end = last + 1
                 self._fold(part, last + 1 - len(part), epoch)
         except NotLeaderError:
@@ -428,3 +427,10 @@ def _level_within(records: Sequence[Message]) -> int:
         for record in records
         if isinstance(record, FeatureLevelRecord) and record.name == METADATA_VERSION
     )
+
+
+def _code_of(error: NotLeaderError | BacklogFullError | RecordTooLargeError) -> ErrorCode:
+    """Return the code of Kafka for a request whose records the log did not take."""
+    if isinstance(error, NotLeaderError):
+        return ErrorCode.NOT_CONTROLLER
+    return ErrorCode.RECORD_LIST_TOO_LARGE if isinstance(error, RecordTooLargeError) else ErrorCode.REQUEST_TIMED_OUT

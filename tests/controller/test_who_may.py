@@ -8,6 +8,7 @@ import json
 import os
 import ssl
 import struct
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,6 +27,7 @@ from kraftlib.wire.apis import APIS, ApiKey, ErrorCode
 from kraftlib.wire.error_rows import has_error_row
 from kraftlib.wire.frames import decode_response, encode_request
 from kraftlib.wire.messages.acls import CreateAclsRequest
+from kraftlib.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from kraftlib.wire.messages.envelope import DefaultPrincipalData, EnvelopeRequest
 from kraftlib.wire.messages.raft_voters import RemoveRaftVoterRequest
 from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
@@ -243,3 +245,19 @@ async def test_no_rule_of_access_changes_the_kraft_version(judging: Lab) -> None
     assert {line["outcome"] for line in judging.lines("answered")} == {"CLUSTER_AUTHORIZATION_FAILED"}
     async with judging.client("ann") as client:
         assert (await client.ask(request)).error_code == ErrorCode.NONE
+
+
+async def test_what_no_batch_can_hold_is_refused_without_a_trace(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
+    row = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
+    user = row(mechanism=1, iterations=4_096, salt=bytes(9 << 20), salted_password=b"x" * 32)
+    tracemalloc.start()
+    async with lab.client("ann") as client:
+        for number in range(3):
+            one = attrs.evolve(user, name=f"zoe-{number}")
+            answer = await client.ask(AlterUserScramCredentialsRequest(upsertions=(one,)))
+            assert answer.results[0].error_code == ErrorCode.RECORD_LIST_TOO_LARGE
+    del answer
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 27 << 20, "what was not appended is not kept"
+    assert not any(record.exc_info for record in caplog.records)
