@@ -70,6 +70,10 @@ OF_THE_LOG: Final = frozenset(
 VOUCHED_FOR: Final = frozenset({Role.ADMIN, Role.CLIENT})
 """The roles that a client can have whose request a broker forwards: it is never a replica, whatever its name."""
 
+MAY_ASK_MUCH: Final = frozenset({Role.REPLICA, Role.ADMIN, Role.BROKER})
+"""The roles whose requests to the application may have as many elements as it takes. Others have few, so that they
+cannot keep it busy with what is refused."""
+
 OF_ONE_VOTER: Final = frozenset({ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.UPDATE_RAFT_VOTER})
 
 OF_REPLICAS: Final = frozenset(
@@ -133,6 +137,10 @@ class Authorizer:
     def is_replica(self, principals: tuple[str, ...]) -> bool:
         """Whether a peer is a replica by its own certificate or user, and not only by a list."""
         return bool((self._grants.get(principals) or self._grant(principals)).replica_ids)
+
+    def may_ask_much(self, principals: tuple[str, ...]) -> bool:
+        """Whether a peer may send the application of this replica large requests: see `MAY_ASK_MUCH`."""
+        return not MAY_ASK_MUCH.isdisjoint((self._grants.get(principals) or self._grant(principals)).roles)
 
     def observes(self, principals: tuple[str, ...], request: Any) -> bool:
         """Whether a request is a Fetch of a peer that may not speak as a voter."""

@@ -28,6 +28,7 @@ from kraftlib.wire.error_rows import has_error_row
 from kraftlib.wire.frames import decode_response, encode_request
 from kraftlib.wire.messages.acls import CreateAclsRequest
 from kraftlib.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from kraftlib.wire.messages.create_topics import CreateTopicsRequest
 from kraftlib.wire.messages.envelope import DefaultPrincipalData, EnvelopeRequest
 from kraftlib.wire.messages.raft_voters import RemoveRaftVoterRequest
 from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
@@ -170,7 +171,10 @@ async def test_a_broker_forges_no_principal_and_lends_no_right_that_it_lacks(lab
         ("User:ann",),
         ("User:ANONYMOUS",),
         ("User:somebody",),
+        ("cert:CN=broker",),
     }
+    forged = next(line for line in lab.lines("refused") if line["request"] == "EnvelopeRequest")
+    assert forged["outcome"].startswith("its principal must be User:NAME")
 
 
 async def test_a_peer_that_is_not_let_in_has_a_line(lab: Lab, tmp_path: Path) -> None:
@@ -245,6 +249,31 @@ async def test_no_rule_of_access_changes_the_kraft_version(judging: Lab) -> None
     assert {line["outcome"] for line in judging.lines("answered")} == {"CLUSTER_AUTHORIZATION_FAILED"}
     async with judging.client("ann") as client:
         assert (await client.ask(request)).error_code == ErrorCode.NONE
+
+
+MANY = CreateTopicsRequest(
+    topics=tuple(CreateTopicsRequest.CreatableTopic(name=f"t{number}") for number in range(3_000))
+)
+
+
+async def test_only_who_has_a_role_may_ask_much(lab: Lab) -> None:
+    """Thousands of topics keep a controller busy for a while, even if all of them are refused."""
+    async with lab.client("ann") as client:
+        assert len((await client.ask(MANY)).topics) == 3_000
+    async with lab.client("somebody") as client:
+        with pytest.raises(asyncio.IncompleteReadError):
+            await client.ask(MANY)
+    async with lab.client("broker") as client:
+        assert (await client.ask(forwarded(MANY, "ann"))).error_code == ErrorCode.NONE
+        assert (await client.ask(forwarded(MANY, "somebody"))).error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_who_is_judged_by_rules_asks_much_through_a_broker_only(judging: Lab) -> None:
+    async with judging.client("broker") as client:
+        assert (await client.ask(forwarded(MANY, "somebody"))).error_code == ErrorCode.NONE
+    async with judging.client("somebody") as client:
+        with pytest.raises(asyncio.IncompleteReadError):
+            await client.ask(MANY)
 
 
 async def test_what_no_batch_can_hold_is_refused_without_a_trace(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:

@@ -29,7 +29,7 @@ from kraftlib.properties import parse_properties, settings_of
 from kraftlib.records.batch import HEADER_SIZE, batch_size, check_kraft, read_batch
 from kraftlib.records.control import decode_control_batch
 from kraftlib.runtime.committed import CommittedRecord
-from kraftlib.runtime.net.request_handler import open_envelope
+from kraftlib.runtime.net.request_handler import client_of, open_envelope
 from kraftlib.runtime.net.transport import Peer
 from kraftlib.security.sasl import SaslConfig
 from kraftlib.security.sasl_server import SaslServer
@@ -191,14 +191,14 @@ def envelopes() -> Target:
             client_id="c",
         )
         for client in clients
-        for address in (bytes(4), bytes(16), b"")
+        for address in (bytes(4), bytes(16))
     ]
 
     def read(data: bytes) -> object:
         message = decode_request(data).message
         if not isinstance(message, EnvelopeRequest):
             raise ConfigError("no envelope")
-        return open_envelope(message, Peer("there"), forwardable=FORWARDABLE, elements_max=1_024)
+        return client_of(message, Peer("there")), open_envelope(message, forwardable=FORWARDABLE, elements_max=1_024)
 
     return Target(name="envelopes", samples=samples, read=read, allowed=(ProtocolError, ConfigError))
 

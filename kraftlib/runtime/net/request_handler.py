@@ -8,7 +8,7 @@ inside is then handled as if its client had sent it here (KIP-590).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Protocol
 
 from kraftlib.codec.declarations import Message
 from kraftlib.codec.reader import Reader
@@ -54,29 +54,36 @@ class RequestHandler(Protocol):
         ...
 
 
-NO_ADDRESS: Final = "unknown"
+IPV4_BYTES, IPV6_BYTES = 4, 16
 
 
 class BadEnvelopeError(ProtocolError):
     """The envelope does not hold a request that may be forwarded."""
 
 
-def open_envelope(
-    envelope: EnvelopeRequest, broker: Peer, *, forwardable: frozenset[int], elements_max: int
-) -> tuple[Request, Peer]:
-    """Return the request in an envelope, and its sender as `broker` has authenticated it.
+def open_envelope(envelope: EnvelopeRequest, *, forwardable: frozenset[int], elements_max: int) -> Request:
+    """Return the request in an envelope.
 
     Raises: ProtocolError, if it cannot be read, or if such a request is never forwarded.
     """
     request = decode_request(envelope.request_data, elements_max=elements_max)
     if request.api_key not in forwardable:
         raise BadEnvelopeError(f"API {request.api_key} is never forwarded")
-    address = ".".join(map(str, envelope.client_host_address))
-    if len(envelope.client_host_address) != 4:
-        address = envelope.client_host_address.hex() or NO_ADDRESS
+    return request
+
+
+def client_of(envelope: EnvelopeRequest, broker: Peer) -> Peer:
+    """Return the sender of the request in an envelope, as `broker` has authenticated it.
+
+    Raises: ProtocolError, if it cannot be read, or if a broker does not vouch for such a sender.
+    """
+    host = envelope.client_host_address
+    if len(host) not in (IPV4_BYTES, IPV6_BYTES):
+        raise BadEnvelopeError(f"the address of its client has {len(host)} bytes, not {IPV4_BYTES} or {IPV6_BYTES}")
+    address = ".".join(map(str, host)) if len(host) == IPV4_BYTES else host.hex()
     principal = _principal(envelope.request_principal)
     name, by_token = USER_PREFIX + principal.name, principal.token_authenticated
-    return request, Peer(address=f"{address}:0", principals=(name,), forwarded_by=broker, by_token=by_token)
+    return Peer(address=f"{address}:0", principals=(name,), forwarded_by=broker, by_token=by_token)
 
 
 def _principal(data: bytes | None) -> DefaultPrincipalData:

@@ -27,6 +27,7 @@ from kraftlib.runtime.net.notices import Notices, quoted
 from kraftlib.runtime.net.receiver import NetworkReceiver
 from kraftlib.runtime.net.request_handler import (
     RequestHandler,
+    client_of,
     envelope_error,
     in_envelope,
     is_for_the_active_controller,
@@ -147,9 +148,8 @@ class RequestServer:
         if api_key not in self._served:
             self._refuse(reply, peer, f"it asked for API {int.from_bytes(frame[:2], 'big', signed=True)}")
             return
-        handler = self._handler if api_key in self._handled else None
         try:
-            request = decode_request(frame, elements_max=REQUEST_ELEMENTS if handler is None else handler.elements_max)
+            request = decode_request(frame, elements_max=self._elements_max(api_key, peer))
         except UnknownApiError as error:
             if error.head.api_key == ApiKey.API_VERSIONS:
                 reply(refuse_api_versions(error.head.correlation_id))
@@ -159,6 +159,11 @@ class RequestServer:
             self._refuse(reply, peer, f"{type(error).__name__}: {error}")
         else:
             self._take(request, reply, peer)
+
+    def _elements_max(self, api_key: int, peer: Peer) -> int:
+        if self._handler is None or api_key not in self._handled or not self._judge.may_ask_much(peer, api_key):
+            return REQUEST_ELEMENTS
+        return self._handler.elements_max
 
     def respond(self, request_id: int, response: Message | None) -> None:
         """Answer a request; None closes its connection."""
@@ -218,11 +223,12 @@ class RequestServer:
         envelope = _Envelope(reply, request.correlation_id)
         message: Any = request.message
         try:
-            inner, client = open_envelope(
-                message, peer, forwardable=handler.forwardable, elements_max=handler.elements_max
-            )
+            client = client_of(message, peer)
+            most = self._elements_max(int.from_bytes(message.request_data[:2], "big"), client)
+            inner = open_envelope(message, forwardable=handler.forwardable, elements_max=most)
         except (ProtocolError, MemoryError) as error:
             self._notices.warn("request", _host(peer), "refused an envelope of %s: %s", peer.address, error)
+            self._audit.refused(message, str(error), sender=_sender(peer))
             envelope.refuse(ErrorCode.INVALID_REQUEST)
             return
         if inner.api_key in self._served:

@@ -8,7 +8,7 @@ import pytest
 
 from kraftlib.codec.declared import write
 from kraftlib.errors import ProtocolError
-from kraftlib.runtime.net.request_handler import is_for_the_active_controller, open_envelope
+from kraftlib.runtime.net.request_handler import client_of, is_for_the_active_controller, open_envelope
 from kraftlib.runtime.net.transport import Peer
 from kraftlib.security.access import PRINCIPAL_MAX
 from kraftlib.wire.apis import ApiKey, ErrorCode, error_answer
@@ -37,25 +37,30 @@ def envelope(name: str = "ann", *, kind: str = "User", address: bytes = b"\x0a\0
         ("ann", b"\x0a\0\0\1", ("User:ann",), "10.0.0.1:0"),
         ("ANONYMOUS", b"\x7f\0\0\1", ("User:ANONYMOUS",), "127.0.0.1:0"),
         ("ann", bytes(15) + b"\1", ("User:ann",), "0" * 31 + "1:0"),
-        ("ann", b"", ("User:ann",), "unknown:0"),
     ],
 )
 def test_the_sender_is_the_one_that_the_broker_names(
     name: str, address: bytes, principals: tuple[str, ...], shown: str
 ) -> None:
-    request, peer = open_envelope(
-        envelope(name, address=address), BROKER, forwardable=frozenset({ApiKey.CREATE_TOPICS}), elements_max=100
-    )
+    sent, forwardable = envelope(name, address=address), frozenset({ApiKey.CREATE_TOPICS})
+    request, peer = open_envelope(sent, forwardable=forwardable, elements_max=100), client_of(sent, BROKER)
     assert peer.forwarded_by is BROKER
     assert (request.message, request.correlation_id, request.api_version) == (TOPICS, 3, 7)
     assert (peer.principals, peer.address) == (principals, shown)
 
 
+@pytest.mark.parametrize("address", [b"", b"abc", bytes(5), bytes(1 << 20)])
+def test_a_client_has_an_address_of_ip(address: bytes) -> None:
+    """It stands in log lines, so it must not be as long as a frame can be."""
+    with pytest.raises(ProtocolError, match="address of its client"):
+        client_of(envelope(address=address), BROKER)
+
+
 def test_what_is_not_forwardable_or_too_large_is_refused() -> None:
     with pytest.raises(ProtocolError, match="never forwarded"):
-        open_envelope(envelope(), BROKER, forwardable=frozenset(), elements_max=100)
+        open_envelope(envelope(), forwardable=frozenset(), elements_max=100)
     with pytest.raises(ProtocolError):
-        open_envelope(envelope(), BROKER, forwardable=frozenset({ApiKey.CREATE_TOPICS}), elements_max=5)
+        open_envelope(envelope(), forwardable=frozenset({ApiKey.CREATE_TOPICS}), elements_max=5)
 
 
 @pytest.mark.parametrize(
@@ -74,9 +79,7 @@ def test_what_is_not_forwardable_or_too_large_is_refused() -> None:
 def test_a_broker_vouches_for_users_only(kind: str, name: str) -> None:
     """Else it could name the own user of the replica on its Unix socket, or the certificate of a voter."""
     with pytest.raises(ProtocolError, match="its principal must be User:NAME"):
-        open_envelope(
-            envelope(name, kind=kind), BROKER, forwardable=frozenset({ApiKey.CREATE_TOPICS}), elements_max=100
-        )
+        client_of(envelope(name, kind=kind), BROKER)
 
 
 def test_not_controller_is_seen_wherever_it_stands() -> None:
