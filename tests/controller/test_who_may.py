@@ -21,6 +21,7 @@ from kraftlib.codec.declared import write
 from kraftlib.controller import ControllerConfig, MetadataController
 from kraftlib.controller.access_rules import ALLOW, LITERAL, Operation, ResourceType
 from kraftlib.controller.apis import FORWARDABLE, SERVED
+from kraftlib.runtime.net import shares
 from kraftlib.security.access import AccessConfig
 from kraftlib.types import OffsetAndEpoch, ReplicaKey
 from kraftlib.wire.apis import APIS, ApiKey, ErrorCode
@@ -274,6 +275,27 @@ async def test_who_is_judged_by_rules_asks_much_through_a_broker_only(judging: L
     async with judging.client("somebody") as client:
         with pytest.raises(asyncio.IncompleteReadError):
             await client.ask(MANY)
+
+
+async def test_who_has_no_role_keeps_a_controller_busy_for_its_share_only(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shares, "AT_ONCE_S", 0.0)
+    monkeypatch.setattr(shares, "SHARE", 1e-9)
+    async with lab.client("somebody") as client:
+        assert is_denied(await client.ask(ORDERS))
+        with pytest.raises(asyncio.IncompleteReadError):
+            await client.ask(ORDERS)
+    async with lab.client("somebody") as client:
+        with pytest.raises(asyncio.IncompleteReadError):
+            await client.ask(ORDERS)
+    async with lab.client("broker") as client:
+        for name, throttled in (("bob", False), ("bob", True), ("zoe", False), ("ann", False), ("ann", False)):
+            code = (await client.ask(forwarded(ORDERS, name))).error_code
+            assert code == (ErrorCode.THROTTLING_QUOTA_EXCEEDED if throttled else ErrorCode.NONE)
+    async with lab.client("ann") as client:
+        for _ in range(2):
+            assert (await client.ask(ORDERS)).topics[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
 
 
 async def test_what_no_batch_can_hold_is_refused_without_a_trace(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:

@@ -13,7 +13,7 @@ from typing import Protocol
 from kraftlib.codec.declarations import Message
 from kraftlib.codec.reader import Reader
 from kraftlib.codec.versions import Versions
-from kraftlib.errors import ProtocolError
+from kraftlib.errors import RemoteProtocolError
 from kraftlib.runtime.net.transport import Frame, Peer, Reply
 from kraftlib.security.access import PRINCIPAL_MAX, Role
 from kraftlib.security.sasl import USER_PREFIX
@@ -43,7 +43,7 @@ class RequestHandler(Protocol):
     supported_features: Mapping[str, Versions]
     """The features that ApiVersions names, beside kraft.version."""
     elements_max: int
-    """The largest number of array elements in one request of these APIs."""
+    """The largest number of array elements in one request of these APIs, of who may ask much (`Judge.may_ask_much`)."""
 
     def finalized_features(self) -> Mapping[str, int]:
         """Return the levels in force, beside kraft.version."""
@@ -57,14 +57,14 @@ class RequestHandler(Protocol):
 IPV4_BYTES, IPV6_BYTES = 4, 16
 
 
-class BadEnvelopeError(ProtocolError):
+class BadEnvelopeError(RemoteProtocolError):
     """The envelope does not hold a request that may be forwarded."""
 
 
 def open_envelope(envelope: EnvelopeRequest, *, forwardable: frozenset[int], elements_max: int) -> Request:
     """Return the request in an envelope.
 
-    Raises: ProtocolError, if it cannot be read, or if such a request is never forwarded.
+    Raises: RemoteProtocolError, if it cannot be read, or if such a request is never forwarded.
     """
     request = decode_request(envelope.request_data, elements_max=elements_max)
     if request.api_key not in forwardable:
@@ -75,7 +75,7 @@ def open_envelope(envelope: EnvelopeRequest, *, forwardable: frozenset[int], ele
 def client_of(envelope: EnvelopeRequest, broker: Peer) -> Peer:
     """Return the sender of the request in an envelope, as `broker` has authenticated it.
 
-    Raises: ProtocolError, if it cannot be read, or if a broker does not vouch for such a sender.
+    Raises: RemoteProtocolError, if it cannot be read, or if a broker does not vouch for such a sender.
     """
     host = envelope.client_host_address
     if len(host) not in (IPV4_BYTES, IPV6_BYTES):

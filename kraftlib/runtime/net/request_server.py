@@ -17,7 +17,7 @@ import attrs
 from kraftlib.codec.declarations import Message
 from kraftlib.codec.versions import Versions
 from kraftlib.consensus.extensions.misconfiguration import claimed_id
-from kraftlib.errors import InvariantError, LocalProtocolError, ProtocolError
+from kraftlib.errors import InvariantError, LocalProtocolError, ProtocolError, RemoteProtocolError
 from kraftlib.records.batch import Batch
 from kraftlib.runtime.net import api_versions
 from kraftlib.runtime.net.controller_apis import REFUSED, refusal
@@ -33,6 +33,7 @@ from kraftlib.runtime.net.request_handler import (
     is_for_the_active_controller,
     open_envelope,
 )
+from kraftlib.runtime.net.shares import Shares
 from kraftlib.runtime.net.transport import Frame, Peer, Reply
 from kraftlib.security import sasl_server
 from kraftlib.security.audit import AuditLog, Sender
@@ -106,6 +107,7 @@ class RequestServer:
         self._supported: Mapping[str, Versions] = api_versions.SUPPORTED_FEATURES
         self._loop: Final = asyncio.get_running_loop()
         self._hot_loops: Final = HotLoops(self._loop.time)
+        self._shares: Final = Shares(self._loop.time)
         self._asked: dict[int, _Asked] = {}
         self._last_id = 0
         self._last_answer: tuple[FetchResponse | None, Sequence[Batch], bytes] = None, (), b""
@@ -147,7 +149,27 @@ class RequestServer:
         api_key = int.from_bytes(frame[:2], "big")
         if api_key not in self._served:
             self._refuse(reply, peer, f"it asked for API {int.from_bytes(frame[:2], 'big', signed=True)}")
-            return
+        elif api_key not in self._handled:
+            self._read(api_key, frame, reply, peer)
+        elif not self._within_share(peer, api_key, partial(self._read, api_key, frame, reply, peer)):
+            self._refuse(reply, peer, "it has asked for more work than a peer without a role may")
+
+    def _within_share(self, peer: Peer, api_key: int, work: Callable[[], None]) -> bool:
+        """Do work for the application, unless its sender has used up its share; return whether it was done."""
+        if self._judge.may_ask_much(peer, api_key):
+            work()
+            return True
+        who = peer.principals or _host(peer)
+        if self._shares.is_used_up(who):
+            return False
+        began = self._loop.time()
+        try:
+            work()
+        finally:
+            self._shares.spent(who, self._loop.time() - began)
+        return True
+
+    def _read(self, api_key: int, frame: Frame, reply: Reply, peer: Peer) -> None:
         try:
             request = decode_request(frame, elements_max=self._elements_max(api_key, peer))
         except UnknownApiError as error:
@@ -222,19 +244,25 @@ class RequestServer:
         """Take the request that is in an envelope."""
         envelope = _Envelope(reply, request.correlation_id)
         message: Any = request.message
+        api_key = int.from_bytes(message.request_data[:2], "big")
+
+        def take() -> None:
+            inner = open_envelope(
+                message, forwardable=handler.forwardable, elements_max=self._elements_max(api_key, client)
+            )
+            if inner.api_key in self._served:
+                self._take(inner, in_envelope(reply, correlation_id=request.correlation_id), client, envelope)
+            else:
+                envelope.refuse(ErrorCode.UNSUPPORTED_VERSION)
+
         try:
             client = client_of(message, peer)
-            most = self._elements_max(int.from_bytes(message.request_data[:2], "big"), client)
-            inner = open_envelope(message, forwardable=handler.forwardable, elements_max=most)
-        except (ProtocolError, MemoryError) as error:
+            if not self._within_share(client, api_key, take):
+                envelope.refuse(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+        except (RemoteProtocolError, MemoryError) as error:
             self._notices.warn("request", _host(peer), "refused an envelope of %s: %s", peer.address, error)
             self._audit.refused(message, str(error), sender=_sender(peer))
             envelope.refuse(ErrorCode.INVALID_REQUEST)
-            return
-        if inner.api_key in self._served:
-            self._take(inner, in_envelope(reply, correlation_id=request.correlation_id), client, envelope)
-        else:
-            envelope.refuse(ErrorCode.UNSUPPORTED_VERSION)
 
     def _take(self, request: Request, reply: Reply, peer: Peer, envelope: _Envelope | None = None) -> None:
         message, version = request.message, request.api_version
