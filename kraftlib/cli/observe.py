@@ -272,8 +272,7 @@ def table(picture: Mapping[str, Any]) -> str:
     lines += _columns(["broker", "state", "endpoints", "rack"], brokers)
     lines += _columns(["topic", "partitions", "replicas", "in sync", "offline"], topics)
     lines += _columns(["config of", "name", "value"], settings)
-    lines += (f"not understood: {fault}" for fault in picture["faults"][-5:])
-    return "\n".join(map(_printable, lines))
+    return "\n".join(map(_printable, [*lines, *(f"not understood: {fault}" for fault in picture["faults"][-5:])]))
 
 
 def fitted(text: str, height: int) -> str:
@@ -287,7 +286,7 @@ def fitted(text: str, height: int) -> str:
 
 def _printable(line: str) -> str:
     """Escape what would forge a line or steer the terminal: racks, listeners and settings are any text."""
-    return line if line.isprintable() else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in line)
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in line)
 
 
 def _places(endpoints: Mapping[str, str]) -> str:

@@ -269,9 +269,15 @@ async def test_only_who_has_a_role_may_ask_much(lab: Lab) -> None:
         assert (await client.ask(forwarded(MANY, "somebody"))).error_code == ErrorCode.INVALID_REQUEST
 
 
-async def test_who_is_judged_by_rules_asks_much_through_a_broker_only(judging: Lab) -> None:
+async def test_who_is_judged_by_rules_asks_much_through_a_broker_only(
+    judging: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is small has no bound there, since rules may allow all of it; a large request takes the whole share."""
+    monkeypatch.setattr(shares, "AT_ONCE_S", 0.0)
+    monkeypatch.setattr(shares, "SHARE", 1e-9)
     async with judging.client("broker") as client:
-        assert (await client.ask(forwarded(MANY, "somebody"))).error_code == ErrorCode.NONE
+        for request, code in ((MANY, ErrorCode.NONE), (MANY, ErrorCode.INVALID_REQUEST), (ORDERS, ErrorCode.NONE)):
+            assert (await client.ask(forwarded(request, "somebody"))).error_code == code
     async with judging.client("somebody") as client:
         with pytest.raises(asyncio.IncompleteReadError):
             await client.ask(MANY)

@@ -54,15 +54,16 @@ class Judge:
             return Refusal(reason, closes=True, is_identity=True)
         return None
 
-    def may_ask_much(self, peer: Peer, api_key: int) -> bool:
-        """Whether a peer may send the application large requests: of others it only refuses them.
-
-        Rules of the application are not known here. Who is judged by them asks much through a broker only.
-        """
+    def may_ask_much(self, peer: Peer) -> bool:
+        """Whether a peer may send the application large requests, and many: of others it only refuses them."""
         broker = peer.forwarded_by
         if broker is None:
             return self.authorizer.may_ask_much(peer.principals)
-        return api_key in self.authorizer.judged or self.authorizer.is_admin(peer.principals, broker=broker.principals)
+        return self.authorizer.is_admin(peer.principals, broker=broker.principals)
+
+    def is_up_to_rules(self, peer: Peer, api_key: int) -> bool:
+        """Whether a broker forwards this for a client that rules of the application judge: it may have every right."""
+        return peer.forwarded_by is not None and api_key in self.authorizer.judged
 
     def as_sender(self, peer: Peer, request: Any) -> Peer:
         """Return the peer with what its roles say of it, for whoever handles the request."""

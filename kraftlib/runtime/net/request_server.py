@@ -8,7 +8,7 @@ exception, since its answer is how the two sides agree on one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -156,11 +156,11 @@ class RequestServer:
 
     def _within_share(self, peer: Peer, api_key: int, work: Callable[[], None]) -> bool:
         """Do work for the application, unless its sender has used up its share; return whether it was done."""
-        if self._judge.may_ask_much(peer, api_key):
+        if self._judge.may_ask_much(peer):
             work()
             return True
-        who = peer.principals or _host(peer)
-        if self._shares.is_used_up(who):
+        who = _sharer(peer)
+        if self._shares.is_used_up(who) and not self._judge.is_up_to_rules(peer, api_key):
             return False
         began = self._loop.time()
         try:
@@ -183,9 +183,10 @@ class RequestServer:
             self._take(request, reply, peer)
 
     def _elements_max(self, api_key: int, peer: Peer) -> int:
-        if self._handler is None or api_key not in self._handled or not self._judge.may_ask_much(peer, api_key):
+        if self._handler is None or api_key not in self._handled:
             return REQUEST_ELEMENTS
-        return self._handler.elements_max
+        is_up_to_rules = self._judge.is_up_to_rules(peer, api_key) and not self._shares.is_used_up(_sharer(peer))
+        return self._handler.elements_max if is_up_to_rules or self._judge.may_ask_much(peer) else REQUEST_ELEMENTS
 
     def respond(self, request_id: int, response: Message | None) -> None:
         """Answer a request; None closes its connection."""
@@ -329,6 +330,11 @@ def _sender(peer: Peer) -> Sender:
     broker = peer.forwarded_by
     words = "" if broker is None else f"{', '.join(broker.principals) or 'a peer without a name'} at {broker.address}"
     return Sender(principals=peer.principals, address=peer.address, forwarded_by=words)
+
+
+def _sharer(peer: Peer) -> Hashable:
+    """Return who has one share of the time: all connections of one name, or of one address."""
+    return peer.principals or _host(peer)
 
 
 def _host(peer: Peer) -> str:
