@@ -111,7 +111,7 @@ class CoreHost:
         self.appends_from: int | None = None
         self.high_watermark: Offset = 0
         self.applied_from: Offset = 0
-        """The end of the newest snapshot at the start of this life: the state machine loaded it, and is never before."""
+        """The end of the newest snapshot when this life began: the state machine loaded it, and is never before."""
         self.is_full = False
         self.heard_ms: dict[ReplicaId, int] = {}
         self.role_seen: RoleState | None = None
