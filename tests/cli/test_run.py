@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -265,7 +266,10 @@ def test_the_table_of_the_guide_is_true_of_other_users(name: str, tmp_path: Path
 
 def listening_ports(pid: int) -> set[int]:
     """Return the TCP ports that a process listens on."""
-    inodes = {os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()}
+    inodes = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # one that was closed since: none that listens
+            inodes.add(os.readlink(link))
     rows = [
         line.split() for kind in ("tcp", "tcp6") for line in Path(f"/proc/{pid}/net/{kind}").read_text().splitlines()
     ]
