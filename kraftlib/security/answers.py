@@ -47,6 +47,10 @@ class AnswerBudget:
         self._waiting: set[Account] = set()
         self.waiting_bytes = 0
         """The bytes that all of them hold."""
+        self.gone_bytes = 0
+        """The bytes that have waited, and were read or dropped. Its reader sets it back."""
+        self.when_relieved: Callable[[], None] = lambda: None
+        """Called after peers have been closed."""
 
     def update(self, account: Account) -> None:
         """Measure `account`; close others, or it, if all together hold too much."""
@@ -60,8 +64,7 @@ class AnswerBudget:
     def forget(self, account: Account) -> None:
         """Take note that the connection is gone."""
         self._waiting.discard(account)
-        self.waiting_bytes -= account.waiting_bytes
-        account.waiting_bytes = 0
+        self._add(account, -account.waiting_bytes)
 
     def _note(self, account: Account, waiting: int) -> None:
         if not waiting:
@@ -70,9 +73,13 @@ class AnswerBudget:
             return
         if not account.waiting_bytes or account.sent_bytes - waiting >= account.read_up_to:
             account.read_up_to, account.since = account.sent_bytes, self._now()
-        self.waiting_bytes += waiting - account.waiting_bytes
-        account.waiting_bytes = waiting
+        self._add(account, waiting - account.waiting_bytes)
         self._waiting.add(account)
+
+    def _add(self, account: Account, size: int) -> None:
+        account.waiting_bytes += size
+        self.waiting_bytes += size
+        self.gone_bytes += max(0, -size)
 
     def _relieve(self) -> None:
         for account in list(self._waiting):
@@ -81,3 +88,4 @@ class AnswerBudget:
             slowest = min(self._waiting, key=lambda account: (account.is_voter, account.since))
             self.forget(slowest)
             slowest.close()
+        self.when_relieved()

@@ -1,6 +1,8 @@
-"""A child process with one replica that is its own leader, and something in its log: `python -m ... MEBIBYTES`.
+"""A child process with one replica that is its own leader, and something in its log.
 
-It prints its port, and then for each line that it reads the number of bytes of its memory that are resident.
+`python -m tests.security.replica_process MEBIBYTES [DIRECTORY]`. With a directory it speaks TLS: `cert.pem`, `key.pem`
+and `ca.pem` are there, and `OBSERVER` may read the log. It prints its port, and then for each line that it reads the
+number of bytes of its memory that are resident.
 """
 
 from __future__ import annotations
@@ -13,9 +15,12 @@ from pathlib import Path
 
 from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.runtime.client.raft_client import RaftClient
+from kraftlib.security.access import AccessConfig
 from kraftlib.security.limits import TcpLimits
+from kraftlib.security.tls import TlsConfig
 from kraftlib.types import Endpoint
 
+OBSERVER = "spiffe://test/observer"
 LIMITS = TcpLimits(answers_max_bytes=32 * 1024 * 1024, voter_connections_max=128, connections_per_address_max=128)
 
 
@@ -24,7 +29,7 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-async def main(mebibytes: int) -> None:
+async def main(mebibytes: int, files: Path | None) -> None:
     """Serve until the input ends."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -34,6 +39,8 @@ async def main(mebibytes: int) -> None:
         cluster_id="test",
         engine="inline",
         limits=LIMITS,
+        tls=None if files is None else TlsConfig(cert=files / "cert.pem", key=files / "key.pem", ca=files / "ca.pem"),
+        access=AccessConfig(observers=(OBSERVER,)),
     )
     async with RaftClient[bytes](config) as client:
         await client.wait_for_leader()
@@ -46,4 +53,4 @@ async def main(mebibytes: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1])))
+    asyncio.run(main(int(sys.argv[1]), Path(sys.argv[2]) if sys.argv[2:] else None))

@@ -18,6 +18,7 @@ from kraftlib import forks
 from kraftlib.runtime.net.answer_queue import AnswerQueue
 from kraftlib.runtime.net.framing import BadFrameError, FrameReader, FrameWriter
 from kraftlib.runtime.net.notices import Notices
+from kraftlib.runtime.net.tls_sink import TlsSink
 from kraftlib.runtime.net.transport import Frame, FrameReceiver, Peer, Reply, TellRefusal
 from kraftlib.security.admission import Standing
 from kraftlib.security.answers import Account, AnswerBudget
@@ -88,6 +89,8 @@ class ServerConnection(asyncio.Protocol):
         self._answers = AnswerQueue(self._send, self.close, self._weigh)
         self.account: Final = Account(measure=self._unread, close=self._close_unread)
         self._transport: asyncio.Transport | None = None
+        self._tls_sink: TlsSink | None = None
+        """Takes what is sent, if the connection is encrypted."""
         self._held = False  # nothing is read or served, whatever the peer has sent
         self._frames = 0
         self._frames_allowed = 0
@@ -104,8 +107,16 @@ class ServerConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin, after the handshake if there is one."""
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=self._limits.send_buffer_max_bytes)
-        self._writer.attach(self._transport)
+        most = self._limits.send_buffer_max_bytes
+        if transport.get_extra_info("sslcontext") is None:
+            self._transport.set_write_buffer_limits(high=most)
+            self._writer.attach(self._transport)
+        else:
+            self._tls_sink = TlsSink(
+                self._transport, most, self._shared.loop, stalled=self._stalled, relieved=self._relieved
+            )
+            self._tls_sink.begin()
+            self._writer.attach(self._tls_sink)
         self._descriptor = transport.get_extra_info("socket").fileno()
         forks.keep_from_children(self._descriptor)
         certificate = transport.get_extra_info("peercert")
@@ -142,10 +153,22 @@ class ServerConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Note that the peer does not read."""
-        self._stalled_since = self._shared.now()
+        if self._tls_sink is not None:
+            self._tls_sink.pause_writing()
+        else:
+            self._stalled()
 
     def resume_writing(self) -> None:
         """Note that the peer has read."""
+        if self._tls_sink is not None:
+            self._tls_sink.resume_writing()
+        else:
+            self._relieved()
+
+    def _stalled(self) -> None:
+        self._stalled_since = self._shared.now()
+
+    def _relieved(self) -> None:
         self._stalled_since = None
         self._resume_soon()
 
@@ -156,6 +179,8 @@ class ServerConnection(asyncio.Protocol):
         for task in self.peer.work:
             task.cancel()
         self._writer.detach()
+        if self._tls_sink is not None:
+            self._tls_sink.drop()
         self._answers.drop()
         self._account_for(0)
         self._shared.budget.forget(self.account)
@@ -167,8 +192,14 @@ class ServerConnection(asyncio.Protocol):
         self._writer.flush()
         if self._closing_since is None:
             self._closing_since = self._shared.now()
-        if self._transport is not None:
+        if self._transport is None:
+            return
+        if self._tls_sink is None:
             self._transport.close()
+            return
+        self._tls_sink.close()
+        if not self._transport.is_closing():
+            self._transport.pause_reading()  # it closes once what waits has left
 
     def abort(self) -> None:
         """Close, whatever is left to send, also amid a handshake."""
@@ -343,7 +374,9 @@ class ServerConnection(asyncio.Protocol):
             self._shared.loop.call_soon(self._resume)
 
     def _resume(self) -> None:
-        if self._transport is None or self._transport.is_closing() or not self._held:
+        if self._transport is None or self._transport.is_closing() or self._closing_since is not None:
+            return
+        if not self._held:
             return
         self._held = False
         self._serve()
@@ -381,7 +414,8 @@ class ServerConnection(asyncio.Protocol):
         self._shared.budget.update(self.account)
 
     def _unread(self) -> int:
-        buffered = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        sink = self._tls_sink or self._transport
+        buffered = 0 if self._transport is None or sink is None else sink.get_write_buffer_size()
         return buffered + self._answers.waiting_bytes
 
     def _close_unread(self) -> None:

@@ -16,6 +16,7 @@ import attrs
 
 from kraftlib import forks
 from kraftlib.runtime.net.acceptor import Acceptor
+from kraftlib.runtime.net.freed_memory import FreedMemory, malloc_trim
 from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.sockets import address_text, bind, handshake_trouble, happens_within, tune
 from kraftlib.runtime.net.tcp_connection import ServerConnection, Shared
@@ -65,6 +66,7 @@ class FrameServer:
             passwords=PasswordChecks(self._loop, is_voter_host=lambda host: host in self.voter_addresses),
             budget=AnswerBudget(limits.answers_max_bytes, self._now),
         )
+        self._freed_memory: Final = FreedMemory(self.shared.budget, self._loop, malloc_trim())
         self._tls: Final = tls
         self.voter_addresses: Final = VoterAddresses()
         users = replica_users(trust.replicas)
@@ -119,7 +121,8 @@ class FrameServer:
         self._listeners.clear()
 
     def sweep(self) -> None:
-        """Break off what has lasted too long."""
+        """Break off what has lasted too long, and give back the memory of answers that are gone."""
+        self._freed_memory.look()
         now = self._now()
         for connection in list(self._connections):
             if (found := connection.overdue(now)) is not None:

@@ -1,0 +1,60 @@
+"""Gives the memory of answers that are gone back to the system.
+
+The GNU C library raises its threshold for blocks of their own (M_MMAP_THRESHOLD) to the size of the largest block that
+was ever freed, at most 32 MiB. From then on answers of several MiB lie in its heap, and what TLS allocates lies between
+them. It gives back only the end of the heap by itself, and small blocks break up the gaps. So a flood of unread answers
+left a process with four times the memory that it needs. malloc_trim(3) gives back all whole pages that are free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+from collections.abc import Callable
+from typing import Final
+
+from kraftlib.security.answers import AnswerBudget
+
+WORTHWHILE_BYTES: Final = 16 * 1024 * 1024
+"""When so much has gone: the whole heap is looked at each time, which takes 1 to 20 ms, on a thread of its own."""
+
+PAUSE_S: Final = 0.25
+"""At least this long from one time to the next: whatever allocates memory meanwhile may have to wait."""
+
+
+def malloc_trim() -> Callable[[], None] | None:
+    """Return what gives free memory back to the system, or None where the C library has nothing of the kind."""
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):
+        return None
+
+    def give_back() -> None:
+        trim(0)  # ctypes gives up Python's lock meanwhile
+
+    return give_back
+
+
+class FreedMemory:
+    """Has `give_back` called on a thread after many bytes have waited in `budget` and gone."""
+
+    def __init__(
+        self, budget: AnswerBudget, loop: asyncio.AbstractEventLoop, give_back: Callable[[], None] | None
+    ) -> None:
+        self._budget: Final = budget
+        self._loop: Final = loop
+        self._give_back: Final = give_back
+        self._under_way: asyncio.Future[None] | None = None
+        self._not_before = 0.0
+        budget.when_relieved = self.look
+
+    def look(self) -> None:
+        """Give memory back if it is worthwhile. Called now and then, and whenever peers that do not read are closed."""
+        if self._give_back is None or self._budget.gone_bytes < WORTHWHILE_BYTES:
+            return
+        if self._loop.time() < self._not_before or not (self._under_way is None or self._under_way.done()):
+            return
+        self._budget.gone_bytes = 0
+        self._not_before = self._loop.time() + PAUSE_S
+        # Not at once: what was closed a moment ago lets go of its memory at the end of this turn.
+        self._under_way = self._loop.run_in_executor(None, self._give_back)
