@@ -400,6 +400,7 @@ class FetchLeaderRules(RuleSet):
         now_ms, waiting, told, late = self.state.now_ms, list[Held](), list[Held](), 0
         for number, held in before.items():
             if not held.in_rounds or not self._has_news(held):
+                held.news_ms = None  # an uncommitted change of the voters keeps records back
                 continue
             held.news_ms = now_ms if held.news_ms is None else held.news_ms
             if number in self._held:
