@@ -88,13 +88,16 @@ class ErrandTools:
         self.phase.cut = frozenset(pairs | {(other, one) for one, other in pairs})
 
     def _append(self, leader: CoreHost, end_offset: Offset) -> None:
-        """Append one record after the other, each flushed here, until the log ends there."""
+        """Append one record after the other, each flushed here, until the log ends there or the leader takes no more."""
         while leader in self.world.leaders() and leader.store.end_offset < end_offset:
             while leader.core is not None and leader.store.flushes:
                 leader.finish_flush()
             if leader.core is None or not leader.core.wants_records:
                 return
+            before = leader.store.end_offset
             self.world.append_to(leader, records=1)
+            if leader.store.end_offset == before:
+                return
         while leader.core is not None and leader.store.flushes:
             leader.finish_flush()
 
