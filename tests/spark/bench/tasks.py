@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -25,6 +26,8 @@ from tests.spark.bench import data
 from tests.spark.bench.frame import Context, Figure
 
 TASKS: Final = 200
+TASKS_OF_VALUES: Final = 4
+PIECE_BYTES: Final = 8 << 20
 
 
 class IdleSource(DataSource):
@@ -58,7 +61,11 @@ class IdleReader(DataSourceReader):
 
 
 class ValuesSource(DataSource):
-    """As little as a source in Python can do that sends values: one Arrow batch, made once, again and again."""
+    """As little as a source in Python can do that sends values: one Arrow batch, made once, again and again.
+
+    With the option `log` it also reads the segments there, computes their checksums and copies the values once. Every
+    source that reads a log does so much, however fast it decodes.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -69,18 +76,19 @@ class ValuesSource(DataSource):
         return self.options.get("columns", every)
 
     def reader(self, schema: Any) -> DataSourceReader:
-        return ValuesReader(int(self.options["rows"]), schema.names)
+        return ValuesReader(int(self.options["rows"]), schema.names, self.options.get("log"))
 
 
 class ValuesReader(DataSourceReader):
     """Sends rows with values of 100 bytes, in four tasks."""
 
-    def __init__(self, rows: int, names: list[str]) -> None:
+    def __init__(self, rows: int, names: list[str], log: str | None) -> None:
         self.rows = rows
         self.names = names
+        self.segments = sorted(map(str, Path(log).glob("*.log"))) if log else []
 
     def partitions(self) -> list[InputPartition]:
-        return [InputPartition(number) for number in range(4)]
+        return [InputPartition(number) for number in range(TASKS_OF_VALUES)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         import random
@@ -99,8 +107,29 @@ class ValuesReader(DataSourceReader):
             "value": pa.Array.from_buffers(pa.binary(), size, values),
         }
         batch = pa.RecordBatch.from_pydict({name: columns[name] for name in self.names})
-        for first in range(0, self.rows // 4, size):
-            yield batch.slice(0, min(size, self.rows // 4 - first))
+        pieces = self._pieces(partition.value)
+        many = self.rows // TASKS_OF_VALUES
+        for first in range(0, many, size):
+            made = batch.slice(0, min(size, many - first))
+            if next(pieces, None) is not None:
+                copied = pa.Array.from_buffers(pa.binary(), size, [None, ends, pa.py_buffer(values[2].to_pybytes())])
+                at = made.schema.get_field_index("value")
+                made = made.set_column(at, "value", copied.slice(0, made.num_rows))
+            yield made
+
+    def _pieces(self, task: int) -> Iterator[int]:
+        """Read a share of each segment in pieces, and yield the checksum of each. They are as large as kraftlib's."""
+        import os
+
+        from kraftlib.records.checksum import crc32c
+
+        for segment in self.segments:
+            with open(segment, "rb", buffering=0) as file:
+                share = os.path.getsize(segment) // TASKS_OF_VALUES
+                file.seek(task * share)
+                while share > 0 and (piece := file.read(min(share, PIECE_BYTES))):
+                    yield crc32c(piece)
+                    share -= len(piece)
 
 
 @contextmanager
