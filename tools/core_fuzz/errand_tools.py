@@ -88,7 +88,7 @@ class ErrandTools:
         self.phase.cut = frozenset(pairs | {(other, one) for one, other in pairs})
 
     def _append(self, leader: CoreHost, end_offset: Offset) -> None:
-        """Append one record after the other, each flushed here, until the log ends there or the leader takes no more."""
+        """Append one record after the other, each flushed here, until the log ends there or takes no more."""
         while leader in self.world.leaders() and leader.store.end_offset < end_offset:
             while leader.core is not None and leader.store.flushes:
                 leader.finish_flush()
