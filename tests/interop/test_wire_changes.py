@@ -38,9 +38,13 @@ ASKED: Final = {
 
 OWN: Final = (
     *("clientSoftwareName", "clientSoftwareVersion", "timeoutMs", "maxBytes"),
-    *("Id", "port", "Offset", "Watermark", "Timestamp", "snapshotId.epoch", "size", "InBytes"),
+    *("Id", "port", "Offset", "Watermark", "Timestamp", "snapshotId.epoch", "lastFetchedEpoch", "size", "InBytes"),
 )
-"""Endings of fields in which everybody has something else to say; maxBytes is a setting of later releases."""
+"""Endings of fields in which everybody has something else to say.
+
+maxBytes is a setting of later releases. The epoch of the snapshot that a replica gets, and the one that it asks on
+with, are those of the newest one at that time: the leader takes others in its own epoch meanwhile.
+"""
 
 CALM = {"controller.quorum.fetch.timeout.ms": 12_000}
 OUR_CALM = {"fetch_timeout_ms": 12_000, "yield_to": []}
