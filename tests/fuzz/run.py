@@ -47,7 +47,7 @@ HUNG_S: Final = 10.0
 SAMPLES_MAX: Final = 5_000
 GUIDED_EVERY: Final = 20_000
 GUIDED: Final = 200
-MEMORY_RATIO_MAX: Final = 1.2
+MEMORY_RATIO_MAX: Final = 1.1
 """Of the second half of a run. In the first one the caches that are bounded (the templates of Fetch) are filled."""
 
 PRINT_S: Final = 10.0
