@@ -10,6 +10,7 @@ An append has three outcomes, and the caller always learns the right one:
 * **unknown**: a request that had left got no answer (OutcomeUnknownError). Values that carry an identity, by which the
   state machine recognises a repetition, are proposed again instead, until the deadline.
 
-`forwarding` has the side that asks, `taking` the leader's side, and `outcomes` the errors and results as bytes. This
-package knows no socket and no replica: `ports` says what it needs of them.
+`forwarding` has the side that asks, `groups` what goes together in one request, `taking` the leader's side, and
+`outcomes` the errors and results as bytes. This package knows no socket and no replica: `ports` says what it needs of
+them.
 """

@@ -17,13 +17,13 @@ from kraftlib.errors import (
     RecordTooLargeError,
     RemoteProtocolError,
 )
+from kraftlib.proposals.groups import Answer, Forwarded, Groups
 from kraftlib.proposals.outcomes import ELSEWHERE, decode_results, error_of
-from kraftlib.proposals.ports import APPLIED, LocalReplica, Proposed, UnansweredError
+from kraftlib.proposals.ports import LocalReplica, Proposed, UnansweredError
 from kraftlib.records.serde import RecordSerde
-from kraftlib.types import Endpoint, ReplicaId
+from kraftlib.types import ReplicaId
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.bounds import PROPOSED_BYTES, PROPOSED_VALUES
-from kraftlib.wire.messages.propose import ProposeRequest, ProposeResponse
 
 PAUSE_S: Final = 0.02
 """Pause before the leader is looked for again, if no other leader becomes known meanwhile."""
@@ -33,6 +33,7 @@ PAUSE_S: Final = 0.02
 class _Attempts:
     """The attempts at one append so far."""
 
+    replica: LocalReplica
     deadline: float
     """In s of the loop."""
     timeout_ms: int
@@ -40,19 +41,17 @@ class _Attempts:
     in_doubt: bool = False
     """Whether one of them may have appended the values."""
     reason: KraftError | None = None
-    """The last error of an attempt."""
+    """The last error of an attempt; None also where another replica leads, and was not reached or took nothing."""
 
     def outcome(self, end: object = None) -> KraftError:
         """Return the error at the deadline, or at another `end` of attempts that are in doubt."""
+        if not self.in_doubt:
+            return self.reason or self.replica.not_leader()
         because = "" if self.reason is None else f": {self.reason}"
-        if self.in_doubt:
-            when = f"after {self.timeout_ms} ms" if end is None else f"({end})"
-            text = f"the append was sent, and its outcome is not known {when}{because}"
-            place = self.reason if isinstance(self.reason, OutcomeUnknownError) else OutcomeUnknownError("")
-            return OutcomeUnknownError(text, base_offset=place.base_offset, epoch=place.epoch)
-        if self.reason is not None:
-            return self.reason
-        return ClosedError(f"nothing was appended within {self.timeout_ms} ms")
+        when = f"after {self.timeout_ms} ms" if end is None else f"({end})"
+        text = f"the append was sent, and its outcome is not known {when}{because}"
+        place = self.reason if isinstance(self.reason, OutcomeUnknownError) else OutcomeUnknownError("")
+        return OutcomeUnknownError(text, base_offset=place.base_offset, epoch=place.epoch)
 
 
 class Proposals:
@@ -62,12 +61,14 @@ class Proposals:
         self._replica: Final = replica
         self._serde: Final = serde
         self._loop: Final = asyncio.get_running_loop()
+        self._groups: Final = Groups(replica)
         self._leader_changed: asyncio.Future[None] = self._loop.create_future()
 
     def leader_known(self) -> None:
         """Another leader became known, or none is known any more: attempts that wait go on."""
         changed, self._leader_changed = self._leader_changed, self._loop.create_future()
         changed.set_result(None)
+        self._groups.leader_known()
 
     async def propose(
         self, values: Sequence[bytes], *, level: int, timeout_ms: int, repeatable: bool = False
@@ -80,11 +81,10 @@ class Proposals:
         BacklogFullError, RecordTooLargeError, ClosedError, ConfigError; ReplicaFailedError, if this replica has stopped
         itself. Raises OutcomeUnknownError, if an attempt may have appended them, whatever became of the later ones.
         """
-        attempts = _Attempts(
-            deadline=self._loop.time() + timeout_ms / 1_000, timeout_ms=timeout_ms, repeatable=repeatable
-        )
+        deadline = self._loop.time() + timeout_ms / 1_000
+        attempts = _Attempts(self._replica, deadline, timeout_ms, repeatable)
         try:
-            async with asyncio.timeout_at(attempts.deadline):
+            async with asyncio.timeout_at(deadline):
                 while True:
                     changed = self._leader_changed
                     proposed = await self._attempt(values, level, attempts)
@@ -105,71 +105,61 @@ class Proposals:
 
     async def _attempt(self, values: Sequence[bytes], level: int, attempts: _Attempts) -> Proposed | None:
         """Try once; None, if a later attempt may do better."""
-        was_in_doubt = attempts.in_doubt
-        try:
-            appending = self._replica.append(values, level)
-            attempts.in_doubt = True
-            return Proposed(*await appending)
-        except NotLeaderError as error:  # also from `appending`: what was not written was not appended
-            attempts.in_doubt = was_in_doubt
-            if not was_in_doubt:
+        if not self._replica.follows(level):
+            was_in_doubt = attempts.in_doubt
+            try:
+                appending = self._replica.append(values, level)
+                attempts.in_doubt = True
+                return Proposed(*await appending)
+            except NotLeaderError as error:  # also from `appending`: what was not written was not appended
+                attempts.in_doubt = was_in_doubt
+                if not was_in_doubt:
+                    attempts.reason = error
+            except (BacklogFullError, ClosedError) as error:
+                attempts.in_doubt = was_in_doubt
+                if not was_in_doubt or isinstance(error, ClosedError):  # a replica that closes takes nothing more
+                    raise
+                return None
+            except OutcomeUnknownError as error:
+                if not attempts.repeatable:
+                    raise
                 attempts.reason = error
-        except (BacklogFullError, ClosedError) as error:
-            attempts.in_doubt = was_in_doubt
-            if not was_in_doubt or isinstance(error, ClosedError):  # a replica that closes takes nothing more
-                raise
-            return None
-        except OutcomeUnknownError as error:
-            if not attempts.repeatable:
-                raise
-            attempts.reason = error
-            return None
+                return None
         leader, endpoint = self._replica.leader()
         if leader.leader_id in (None, self._replica.node_id) or endpoint is None:
             return None
-        return await self._forward(leader.leader_id, endpoint, values, level, attempts)
+        return await self._forward(leader.leader_id, values, level, attempts)
 
     async def _forward(
-        self, leader_id: ReplicaId, endpoint: Endpoint, values: Sequence[bytes], level: int, attempts: _Attempts
+        self, leader_id: ReplicaId | None, values: Sequence[bytes], level: int, attempts: _Attempts
     ) -> Proposed | None:
         check_size(values)
-        left_ms = max(0, round((attempts.deadline - self._loop.time()) * 1_000))
-        request = ProposeRequest(
-            cluster_id=self._replica.cluster_id, timeout_ms=left_ms, level=level, values=tuple(values)
-        )
-        was_in_doubt, attempts.in_doubt = attempts.in_doubt, True
+        forwarded = self._groups.forward(values, level, deadline=attempts.deadline, repeatable=attempts.repeatable)
+        was_in_doubt = attempts.in_doubt
         try:
-            answer = await self._answer(self._replica.ask(leader_id, endpoint, request), attempts)
-        except UnansweredError as error:
-            return self._unanswered(leader_id, error, was_in_doubt, attempts)
-        if answer is None:
+            outcome = await forwarded.future
+        except BaseException:
+            _note_doubt(forwarded, attempts)
+            raise
+        if isinstance(outcome, Answer) and outcome.error_code == ErrorCode.NONE:
+            return self._done(outcome)
+        _note_doubt(forwarded, attempts)
+        if outcome is None:
             return None
-        if answer.error_code != ErrorCode.NONE:
-            return self._refused(answer, was_in_doubt, attempts)
-        return await self._done(answer, level, attempts)
-
-    async def _answer(self, asking: asyncio.Future[Any], attempts: _Attempts) -> ProposeResponse | None:
-        """Return the answer; None, if another leader became known before and the values may be proposed to it."""
-        if attempts.repeatable:
-            try:
-                await asyncio.wait((asking, self._leader_changed), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                waits = not asking.done() and asking.cancel()
-                if asking.done() and not asking.cancelled():
-                    asking.exception()  # nobody else looks at it, if the caller leaves in the turn of the answer
-            if waits:
-                return None
-        answer: ProposeResponse = await asking
-        return answer
+        if isinstance(outcome, KraftError):
+            raise attempts.outcome(outcome)
+        if isinstance(outcome, UnansweredError):
+            return self._unanswered(leader_id, outcome, was_in_doubt, attempts)
+        return self._refused(outcome, was_in_doubt, attempts)
 
     @staticmethod
     def _unanswered(
-        leader_id: ReplicaId, error: UnansweredError, was_in_doubt: bool, attempts: _Attempts
+        leader_id: ReplicaId | None, error: UnansweredError, was_in_doubt: bool, attempts: _Attempts
     ) -> Proposed | None:
         if not error.may_have_arrived:
             attempts.in_doubt = was_in_doubt
-            if error.is_final and attempts.reason is not None and not was_in_doubt:
-                raise attempts.reason
+            if error.is_final and not was_in_doubt:
+                raise attempts.outcome()
             return None
         attempts.reason = OutcomeUnknownError(
             f"replica {leader_id}, the leader, was asked to append, and then: {error}"
@@ -179,7 +169,7 @@ class Proposals:
         return None
 
     @staticmethod
-    def _refused(answer: ProposeResponse, was_in_doubt: bool, attempts: _Attempts) -> Proposed | None:
+    def _refused(answer: Answer, was_in_doubt: bool, attempts: _Attempts) -> Proposed | None:
         error = error_of(answer.error_code, answer.error_message, base_offset=answer.base_offset, epoch=answer.epoch)
         if isinstance(error, OutcomeUnknownError):
             attempts.reason = error
@@ -191,20 +181,22 @@ class Proposals:
             raise error
         return None
 
-    async def _done(self, answer: ProposeResponse, level: int, attempts: _Attempts) -> Proposed:
-        place = {"base_offset": answer.base_offset, "epoch": answer.epoch}
+    def _done(self, answer: Answer) -> Proposed:
         try:
             results = decode_results(answer.results, self._serde)
         except RemoteProtocolError as error:
             text = f"the value at offset {answer.base_offset} is committed, and its result did not come here: {error}"
-            raise OutcomeUnknownError(text, **place) from None
-        if level == APPLIED:
-            attempts.reason = OutcomeUnknownError(
-                f"the value at offset {answer.base_offset} is committed, but this replica has not applied it yet",
-                **place,
-            )
-            await self._replica.applied(answer.last_offset, answer.epoch)
+            raise OutcomeUnknownError(text, base_offset=answer.base_offset, epoch=answer.epoch) from None
         return Proposed(answer.base_offset, answer.last_offset, answer.epoch, results)
+
+
+def _note_doubt(forwarded: Forwarded, attempts: _Attempts) -> None:
+    """Note whether this attempt may have appended the values, and where."""
+    attempts.in_doubt |= forwarded.is_in_doubt
+    if forwarded.committed is not None:
+        offset, epoch = forwarded.committed
+        text = f"the value at offset {offset} is committed, but this replica has not applied it yet"
+        attempts.reason = OutcomeUnknownError(text, base_offset=offset, epoch=epoch)
 
 
 def check_size(values: Sequence[bytes]) -> None:

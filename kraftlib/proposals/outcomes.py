@@ -102,6 +102,11 @@ def encode_results(results: Sequence[Any], serde: RecordSerde[Any]) -> tuple[byt
     return tuple(encoded)
 
 
+def is_result(data: bytes) -> bool:
+    """Whether these bytes are a result, and no text in its place."""
+    return data[:1] != b"\x03"
+
+
 def _encoded(result: Any, serde: RecordSerde[Any]) -> bytes:
     if result is None:
         return b"\x00"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from kraftlib.codec.declarations import Message
+from kraftlib.errors import NotLeaderError
 from kraftlib.types import Endpoint, Epoch, LeaderAndEpoch, Offset, ReplicaId
 
 APPLIED: Final = 3
@@ -54,6 +55,14 @@ class LocalReplica(Protocol):
 
     def leader(self) -> tuple[LeaderAndEpoch, Endpoint | None]:
         """Return the leader and epoch, and where the leader is reached, if that is known."""
+        ...
+
+    def follows(self, level: int) -> bool:
+        """Whether an append of `level` would be refused here for no other reason than that another replica leads."""
+        ...
+
+    def not_leader(self) -> NotLeaderError:
+        """Return the error that says who leads instead."""
         ...
 
     def append(self, values: Sequence[bytes], level: int) -> asyncio.Future[Any]:

@@ -42,6 +42,9 @@ class ProposalServer:
         if (refusal := self._refusal(request)) is not None:
             self._respond(request_id, refusal)
             return
+        if self._replica.follows(request.level):
+            self._respond(request_id, self._failed(self._replica.not_leader(), nothing_appended=True))
+            return
         try:
             appending = self._replica.append(request.values, request.level)
         except Exception as error:  # noqa: BLE001 - it is the sender's; nothing was appended

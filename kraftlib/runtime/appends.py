@@ -111,6 +111,14 @@ class Appends:
         """Whether records are taken."""
         return self._accumulator is not None
 
+    def follows(self, level: int) -> bool:
+        """Whether an append of `level` is refused for no other reason than that another replica leads.
+
+        Who only asks need not raise: the traceback of an error keeps all frames below it alive.
+        """
+        is_well = self._failure is None and not self._closing
+        return self._accumulator is None and is_well and (level != APPLIED or self.waiters.apply_failure is None)
+
     def disk_full(self, full: bool) -> None:
         """Refuse appends from now on, or accept them again. Accepted ones are still written: they have space."""
         self._disk_full = full
@@ -144,7 +152,7 @@ class Appends:
         self.waiters.leadership_lost(
             written_end=self.written_end,
             high_watermark=high_watermark,
-            refusal=self._not_leader,
+            refusal=self.not_leader,
             reason=f"replica {self._config.node_id} lost the leadership of epoch {epoch}",
         )
 
@@ -205,6 +213,24 @@ class Appends:
         self.waiters.fail(lambda _: failure())
         self._end_leadership()
 
+    def not_leader(self) -> NotLeaderError:
+        """Return the error that says who leads instead."""
+        leader = self._core.leader_and_epoch
+        endpoint: Endpoint | None = None
+        if leader.leader_id is None:
+            remedy = "no leader is known yet: wait for one"
+        elif leader.leader_id == self._config.node_id:
+            remedy = "it was elected and is about to: wait for wait_for_leader()"
+        else:
+            voter = self._core.voters.get(leader.leader_id)
+            endpoint = None if voter is None else voter.endpoints.get(self._config.listener_name.upper())
+            remedy = f"append to {leader.leader_id}" + ("" if endpoint is None else f" at {endpoint}")
+        return NotLeaderError(
+            f"replica {self._config.node_id} does not lead epoch {leader.epoch}, nothing was appended; {remedy}",
+            leader=leader,
+            endpoint=endpoint,
+        )
+
     # --- refusals ----------------------------------------------------------------------------------------------------
 
     def _end_leadership(self) -> None:
@@ -232,7 +258,7 @@ class Appends:
                 f"leader_and_epoch()"
             )
         if self._accumulator is None:
-            raise self._not_leader()
+            raise self.not_leader()
         if self._renounced:
             epoch_only = LeaderAndEpoch(None, newest)
             raise NotLeaderError(
@@ -251,23 +277,6 @@ class Appends:
                 leader=self._core.leader_and_epoch,
             )
         return self._accumulator
-
-    def _not_leader(self) -> NotLeaderError:
-        leader = self._core.leader_and_epoch
-        endpoint: Endpoint | None = None
-        if leader.leader_id is None:
-            remedy = "no leader is known yet: wait for one"
-        elif leader.leader_id == self._config.node_id:
-            remedy = "it was elected and is about to: wait for wait_for_leader()"
-        else:
-            voter = self._core.voters.get(leader.leader_id)
-            endpoint = None if voter is None else voter.endpoints.get(self._config.listener_name.upper())
-            remedy = f"append to {leader.leader_id}" + ("" if endpoint is None else f" at {endpoint}")
-        return NotLeaderError(
-            f"replica {self._config.node_id} does not lead epoch {leader.epoch}, nothing was appended; {remedy}",
-            leader=leader,
-            endpoint=endpoint,
-        )
 
     def _closed_outcome(self, waiter: Waiter) -> KraftError:
         if waiter[1] >= self.written_end:

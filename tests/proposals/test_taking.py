@@ -31,6 +31,13 @@ class Leader:
     def leader(self) -> tuple[LeaderAndEpoch, Endpoint | None]:
         return LeaderAndEpoch(3, 7), Endpoint("third", 9093)
 
+    def follows(self, level: int) -> bool:
+        return isinstance(self.refusal, NotLeaderError)
+
+    def not_leader(self) -> NotLeaderError:
+        assert isinstance(self.refusal, NotLeaderError)
+        return self.refusal
+
     def append(self, values: Any, level: int) -> asyncio.Future[Any]:
         if self.refusal is not None:
             raise self.refusal

@@ -242,6 +242,11 @@ class Node:
         self.proposals.leader_known()
         self.callers.leader_known(leader)
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it neither has failed nor closes."""
+        return self.executor.failure is None and self._closing is None
+
     def ensure_running(self) -> None:
         """Raises: ReplicaFailedError, ClosedError."""
         if self.executor.failure is not None:

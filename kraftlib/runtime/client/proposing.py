@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kraftlib.codec.declarations import Message
 from kraftlib.consensus.events import CommitLearned, Failure
+from kraftlib.errors import NotLeaderError
 from kraftlib.proposals.ports import UnansweredError
 from kraftlib.runtime.own_requests import PROPOSALS, NoAnswerError
 from kraftlib.runtime.waiters import Post, fulfil, settle
@@ -95,6 +96,14 @@ class NodeReplica:
     def leader(self) -> tuple[LeaderAndEpoch, Endpoint | None]:
         """Return the leader and epoch, and where the leader is reached."""
         return self._node.core.leader_and_epoch, self._node.core.state.leader_endpoint
+
+    def follows(self, level: int) -> bool:
+        """Whether an append would be refused here only because another replica leads."""
+        return self._node.is_running and self._node.appends.follows(level)
+
+    def not_leader(self) -> NotLeaderError:
+        """Return the error that says who leads instead."""
+        return self._node.appends.not_leader()
 
     def append(self, values: Sequence[bytes], level: int) -> asyncio.Future[Any]:
         """Append here."""

@@ -115,7 +115,8 @@ class ThreadEngine:
                 else:
                     appends.append(value, epoch, level, promise)  # type: ignore[arg-type]
             except Exception as error:  # noqa: BLE001 - it concerns this caller alone
-                refused.append((promise, None, error))
+                # Its traceback would hold this frame, which holds it: a cycle for each refusal.
+                refused.append((promise, None, error.with_traceback(None)))
         if refused:
             self._post(settle, refused)
 
