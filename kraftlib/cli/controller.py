@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 from functools import partial
 from pathlib import Path
@@ -101,6 +102,7 @@ def run(options: argparse.Namespace) -> int:
 async def _serve(config: RaftConfig, own: ControllerConfig) -> None:
     stop = told_to_stop()
     async with MetadataController(config, own) as controller:
+        gc.freeze()  # the collector passes over the modules and the replica, which stay until the end
         print(
             f"controller {config.node_id}: brokers connect to {controller.client.endpoint}; Ctrl-C stops it", flush=True
         )

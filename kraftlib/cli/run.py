@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import signal
 import sys
@@ -136,6 +137,7 @@ async def serve(client: RaftClient[Any], service: Service, clients: Endpoint | N
     """Run a replica and its service for clients; yield their endpoint; then transfer leadership, flush, close."""
     server = LineServer(service.answer)
     async with client:
+        gc.freeze()  # the collector passes over the modules and the replica, which stay until the end
         try:
             yield None if clients is None else await server.start(clients)
         finally:

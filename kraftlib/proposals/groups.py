@@ -40,7 +40,7 @@ class Answer(NamedTuple):
 
 
 Outcome = Answer | UnansweredError | KraftError | None
-"""What became of a forwarded append. A KraftError: this replica ends, or cannot apply. None: no leader was asked, or
+"""The end of a forwarded append. A KraftError: this replica ends, or cannot apply. None: no leader was asked, or
 another one became known, which may be asked in its place."""
 
 
