@@ -86,17 +86,26 @@ def runs(profiles: Sequence[str], *, first: int, seeds_max: int) -> Iterator[tup
 
 
 def hunt(mutant: Mutant, *, seeds_max: int = SEEDS_MAX, first: int = FIRST) -> Catch | None:
-    """Run seeds with the bug planted until one of them finds it."""
-    with planted(mutant):
-        for number, (profile, seed) in enumerate(runs(mutant.profiles, first=first, seeds_max=seeds_max), start=1):
-            try:
-                with coming_to_an_end():
-                    result = run_seed(seed, profile=profile)
-            except Exception as error:  # noqa: BLE001 - whatever the bug does: it shows
-                return Catch(number, seed, profile, type(error).__name__, str(error))
-            if isinstance(result, Finding):
-                return Catch(number, seed, profile, result.invariant, result.what)
+    """Run seeds with the bug planted until one of them finds what it does not find without the bug."""
+    for number, (profile, seed) in enumerate(runs(mutant.profiles, first=first, seeds_max=seeds_max), start=1):
+        with planted(mutant):
+            found = _run(profile, seed)
+        if found is None:
+            continue
+        if (without := _run(profile, seed)) is None:
+            return Catch(number, seed, profile, *found)
+        print(f"not counted: seed {seed} of {profile} finds {without[0]} without the bug: {without[1]}", flush=True)
     return None
+
+
+def _run(profile: str, seed: int) -> tuple[str, str] | None:
+    """Return what a seed finds, and what it says of it."""
+    try:
+        with coming_to_an_end():
+            result = run_seed(seed, profile=profile)
+    except Exception as error:  # noqa: BLE001 - whatever a bug does: it shows
+        return type(error).__name__, str(error)
+    return (result.invariant, result.what) if isinstance(result, Finding) else None
 
 
 def main(arguments: Sequence[str]) -> int:
