@@ -15,6 +15,7 @@ from kraftlib.consensus import events as ev
 from kraftlib.consensus.roles import Role
 from kraftlib.types import METADATA_TOPIC, METADATA_TOPIC_ID, Endpoint
 from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.api_versions import ApiVersionsRequest
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
 from kraftlib.wire.messages.fetch import FetchRequest
@@ -49,6 +50,8 @@ class Before:
     fills: bool
     others: frozenset[int] = frozenset()
     """Ids of the other voters of each set that may be in force, if an election is forgotten."""
+    probed: int | None = None
+    """The voter that is to be added, while a leader waits for what it supports."""
 
 
 def _places(life: Life, nodes: Sequence[Any], leader_id: int | None) -> dict[str, Endpoint]:
@@ -103,6 +106,9 @@ def heard(life: Life, event: ev.ResponseReceived[Any], actions: Sequence[act.Act
     hear = HEARD.get(type(sent.request))
     if hear is not None:
         hear(life, sent, event.response, actions, before)
+    elif isinstance(sent.request, ApiVersionsRequest):
+        if sent.destination == before.probed and event.response.error_code:
+            life.fail(sent.destination)  # as if there were no answer
     elif sent.destination in life.awaiting or sent.destination >= 0:
         # Another conversation on this connection: what becomes of it is not known here.
         life.pause(sent.destination, Span(0, life.now_ms + 2 * life.config.retry_backoff_ms + 500))

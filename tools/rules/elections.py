@@ -15,7 +15,7 @@ from kraftlib.testing.judge import BrokenRuleError
 from kraftlib.types import LeaderAndEpoch
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
-from kraftlib.wire.messages.raft_voters import RemoveRaftVoterRequest
+from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest, RemoveRaftVoterRequest
 from kraftlib.wire.messages.vote import VoteRequest
 from tools.rules import election_answers, election_requests, leading
 from tools.rules.election_answers import Before
@@ -127,6 +127,11 @@ class ElectionRules(RuleSet):
                 self._own_end = state.log.last_epoch, state.log.end_offset
         elif kind is ev.ResponseReceived and (part is Following or life.forgotten is not None):
             self._before = Before(question=life.question(), fills=state.filling is not None, others=life.other_voters())
+        elif kind is ev.ResponseReceived and isinstance(state.role_state, Leader):
+            change = state.role_state.change
+            is_probing = change is not None and change.wanted is None
+            is_probing = is_probing and isinstance(change.request, AddRaftVoterRequest)  # type: ignore[union-attr]
+            self._before = Before(question=(), fills=False, probed=change.voter_id if is_probing else None)  # type: ignore[union-attr]
 
     def handled(self, event: ev.Event, actions: Sequence[act.Action], now_ms: int) -> None:
         """Take the step that the core must have taken, and compare."""

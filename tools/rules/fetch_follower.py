@@ -363,6 +363,8 @@ class FetchFollowerRules(RuleSet):
         elif outcome is not None and connections.failures(answered.destination):
             raise BrokenRuleError("RF28", f"{answered.destination} has answered, and counts as failed")
         elif outcome is not None and not outcome.has_news and not self._goes_on(actions):
+            if any(type(action) is act.AdvanceHighWatermark for action in actions):
+                return  # what was learned before has its place now, which happens once for each advance
             # A leader that holds no Fetch must not be asked as fast as it answers.
             until_ms = answered.sent_ms + min(pause_ms, state.config.fetch_max_wait_ms)
             self._is_left_alone(answered.destination, until_ms, event)
