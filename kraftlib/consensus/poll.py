@@ -92,7 +92,7 @@ def _role_deadlines(state: ReplicaState) -> list[int | None]:
         if role.transfer is not None:
             times.append(role.transfer.deadline_ms)
         else:
-            times += [next_leader_deadline_ms(state, role), hand_over_deadline_ms(state)]
+            times += [next_leader_deadline_ms(state, role), hand_over_deadline_ms(state, role)]
         if state.flush_waiting_since_ms is not None and len(voters) > 1:
             times.append(state.flush_waiting_since_ms + state.config.fetch_timeout_ms)
         return times if role.change is None else [*times, role.change.deadline_ms]
@@ -103,12 +103,14 @@ def _role_deadlines(state: ReplicaState) -> list[int | None]:
         if not state.is_voter:
             return [join_deadline_ms(state, role), download_deadline_ms(state, role)]
         return [
-            role.fetch_deadline_ms if _may_leave(state, role) else None,
+            role.fetch_deadline_ms + state.reluctance_ms if _may_leave(state, role) else None,
             update_deadline_ms(state, role),
             download_deadline_ms(state, role),
         ]
     if isinstance(role, Prospective) and role.tally.won:
         return [stand_not_before_ms(state, role)]
+    if isinstance(role, Unattached) and role.election_deadline_ms is not None:
+        return [role.election_deadline_ms + state.reluctance_ms]
     return [role.election_deadline_ms]
 
 
@@ -120,7 +122,7 @@ def poll_unattached(state: ReplicaState, role: Unattached) -> list[Action]:
         role.election_deadline_ms = state.random_election_deadline_ms()
     if state.shutting_down:
         return []
-    if role.election_deadline_ms is not None and state.now_ms >= role.election_deadline_ms:
+    if role.election_deadline_ms is not None and state.now_ms >= role.election_deadline_ms + state.reluctance_ms:
         return become_prospective(state, "election timeout")
     return find_leader(state)
 
@@ -149,7 +151,7 @@ def poll_follower(state: ReplicaState, role: Follower) -> list[Action]:
     """Fetch; stand when the leader has not been heard of for too long."""
     if state.shutdown_deadline_ms is not None:
         return []
-    if state.now_ms >= role.fetch_deadline_ms and _may_leave(state, role):
+    if state.now_ms >= role.fetch_deadline_ms + state.reluctance_ms and _may_leave(state, role):
         return become_prospective(state, "fetch timeout" if role.link is Link.WHOLE else "the leader is dead")
     membership = maybe_update_voter(state, role) if state.is_voter else maybe_join(state, role)
     if membership:

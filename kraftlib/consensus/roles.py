@@ -192,6 +192,7 @@ class Leader:
     """Writes, and counts what the others have."""
 
     role = Role.LEADER
+    elected_ms: int
     epoch_start_offset: Offset
     """Of the LeaderChange record. The high watermark is unknown until a majority has more (Raft, figure 8)."""
     progress: dict[ReplicaId, Progress]

@@ -42,6 +42,9 @@ logger = logging.getLogger("kraftlib.consensus")
 FADING_MAX: Final = 6
 """So many times at most the effect of a priority is halved, and the patience with a stalled quorum doubled."""
 
+LAST_RESORT_ROUNDS: Final = 2
+"""For so many rounds of the others, each a fetch timeout and an election, a voter waits that cannot serve as leader."""
+
 OF_OUR_EPOCH: Final = (Leader, Resigned)
 """The roles in which a replica is the leader that its epoch has, or had."""
 
@@ -244,13 +247,20 @@ class ReplicaState:
 
     @property
     def may_stand(self) -> bool:
-        """Whether this replica may ask for votes."""
-        is_able = self.is_voter and self.amnesia is None and not self.log.holes and self.machine_failed_ms is None
+        """Whether this replica may ask for votes, be it as a last resort."""
+        is_able = self.is_voter and self.amnesia is None and not self.log.holes
         return is_able and self.epoch <= LAST_EPOCH_TO_STAND_IN
 
     @property
+    def reluctance_ms(self) -> int:
+        """How much longer than another voter it waits before it stands (see `extensions.failed_state_machine`)."""
+        if self.machine_failed_ms is None:
+            return 0
+        return LAST_RESORT_ROUNDS * (self.config.fetch_timeout_ms + 2 * self.config.election_timeout_ms)
+
+    @property
     def abstains(self) -> str | None:
-        """Why this replica does not stand though it may be a voter; None if nothing keeps it from that."""
+        """Why this replica does not stand though it may be a voter, or does so as a last resort; None if it stands."""
         if self.log.holes:
             holes = ", ".join(f"[{hole.start_offset}, {hole.end_offset})" for hole in self.log.holes)
             return f"repairing {holes}"

@@ -151,6 +151,7 @@ def become_leader(state: ReplicaState) -> list[Action]:
     granting = before.tally.granted if isinstance(before, Candidate) else set()
     start_offset = state.log.end_offset
     role = Leader(
+        elected_ms=state.now_ms,
         epoch_start_offset=start_offset,
         progress={voter.key.id: Progress(key=voter.key) for voter in state.voters.others(state.key)},
         check_quorum_deadline_ms=state.now_ms + check_quorum_timeout_ms(state),

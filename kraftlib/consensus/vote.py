@@ -80,14 +80,15 @@ def _vote_error(state: ReplicaState, partition: VoteRequest.PartitionData) -> Er
 def grants_pre_vote(state: ReplicaState, asker_end: OffsetAndEpoch) -> bool:
     """Whether we would elect that log, as far as our own leader leaves a choice. It binds nothing.
 
-    Beyond KIP-996, a follower that may not stand, an observer among them (scenario M9), gives no preference to a leader
-    that has been silent for the fetch timeout: it follows on, and others may need its vote.
+    Beyond KIP-996, a follower that may not stand, or not yet, an observer among them (scenario M9), gives no preference
+    to a leader that has been silent for the fetch timeout: it follows on, and others may need its vote.
     """
     role = state.role_state
     if state.amnesia is not None or isinstance(role, Leader):
         return False
     if isinstance(role, Follower) and role.has_fetched:
-        return not state.may_stand and state.now_ms >= role.fetch_deadline_ms and asker_end >= state.log.end
+        follows_on = not state.may_stand or state.reluctance_ms > 0
+        return follows_on and state.now_ms >= role.fetch_deadline_ms and asker_end >= state.log.end
     return asker_end >= state.log.end
 
 

@@ -71,6 +71,7 @@ from kraftlib.consensus.events import (
     ResignRequested,
     ResponseReceived,
     ShutdownRequested,
+    StateMachineFailed,
     TimeoutReached,
 )
 from kraftlib.consensus.log_view import LogView
@@ -351,6 +352,10 @@ class Script:
         node = self.nodes[int(id)]
         assert node.replica is not None
         self.tell(node, ResignRequested(node.replica.epoch))
+
+    def do_fail(self, id: str) -> None:
+        """The state machine of a replica stops for good."""
+        self.tell(self.nodes[int(id)], StateMachineFailed())
 
     def do_shutdown(self, id: str) -> None:
         """The host shuts down gracefully."""

@@ -458,6 +458,8 @@ class CoreHost:
             raise BrokenPromiseError(
                 "I22", f"{self} sends records from {start}, its log begins at {store.start_offset}"
             )
+        if start >= store.end_offset:
+            raise BrokenPromiseError("I22", f"{self} sends records from {start}, and its log ends at {store.end}")
         batches = store.readable(start)
         if not batches and start < store.end_offset:
             self.answer(action.request_id, None)

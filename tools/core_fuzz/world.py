@@ -80,6 +80,8 @@ class CoreWorld:
         self._auto_join = is_dynamic and (random.random() < 0.25 or "rejoin" in self.errands.wanted)
         self.priorities = {i: random.choice((0, 50)) if random.random() < theme.priorities else 0 for i in numbers}
         self._bootstrap = tuple(self.place(number) for number in numbers)
+        self._leaves_failed = chance.Random(f"failed machines of {theme.name}/{seed}").random() < 0.7
+        """Whether whose state machine has failed is not restarted at the end, while another voter may lead."""
         self._habits = draw_habits(chance.Random(f"habits of {theme.name}/{seed}"))
         self.dies_at_once = random.choice((0.0, 0.0005, 0.002, 0.01))
         self._hold_back = random.choice((0.0, 0.02, 0.1))
@@ -204,17 +206,23 @@ class CoreWorld:
         )
         self.wire += self.plate
         self.plate = []
+        are_restarted = not self._leaves_failed or not self._is_any_voter_sound()
         for host in self.hosts.values():
             if host.is_full:
                 host.is_full = False
                 host.tell(ev.DiskSpaceChanged(False))
             state = None if host.core is None else host.core.state
             has_failed = state is not None and state.machine_failed_ms is not None and state.digests.quarantine is None
-            if state is not None and (state.shutting_down or has_failed):
+            if state is not None and (state.shutting_down or (has_failed and are_restarted)):
                 host.crash()
             if host.core is None:
                 host.start()
             host.come_upon_damage()
+
+    def _is_any_voter_sound(self) -> bool:
+        voters = [host.core.state for host in self.hosts.values() if host.core is not None and host.core.is_voter]
+        is_any_down = any(host.core is None and host.number in self.first_voters for host in self.hosts.values())
+        return is_any_down or any(state.machine_failed_ms is None for state in voters)
 
     # --- the steps ---------------------------------------------------------------------------------------------------
 

@@ -113,9 +113,14 @@ class Facts:
 
     @property
     def may_stand(self) -> bool:
-        """Whether it may ask for votes: a voter that knows its votes, has its whole log, and can serve."""
-        is_able = self.is_voter and self.forgotten is None and not self.holes and self.machine_failed_ms is None
-        return is_able and self.epoch < LAST_EPOCHS
+        """Whether it may ask for votes: a voter that knows its votes, and has its whole log."""
+        return self.is_voter and self.forgotten is None and not self.holes and self.epoch < LAST_EPOCHS
+
+    @property
+    def waits_longer_ms(self) -> int:
+        """How much later than others it stands, since it could not serve (decision 11): two rounds of them."""
+        a_round_ms = self.config.fetch_timeout_ms + 2 * self.config.election_timeout_ms
+        return 0 if self.machine_failed_ms is None else 2 * a_round_ms
 
     @property
     def remote_voters(self) -> list[Voter]:

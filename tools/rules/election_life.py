@@ -140,6 +140,7 @@ class Life(Facts):
         self.leading_role = None
         self.enter(
             Leading(
+                elected_ms=self.now_ms,
                 granting=frozenset(before.granted) if isinstance(before, Asking) else frozenset(),
                 voters={voter.key.id: Known(key=voter.key) for voter in self.remote_voters},
                 quorum_until_ms=self.now_ms + self.config.fetch_timeout_ms * 3 // 2,

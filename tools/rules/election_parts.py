@@ -116,6 +116,7 @@ class Leading:
     """Leads its epoch."""
 
     role = Role.LEADER
+    elected_ms: int
     granting: frozenset[ReplicaId]
     voters: dict[ReplicaId, Known]
     others: dict[ReplicaKey, Known] = attrs.field(factory=dict)

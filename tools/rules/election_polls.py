@@ -83,15 +83,16 @@ def _is_elsewhere(life: Life, is_new_role: bool) -> bool:
     return (state.role, state.epoch) != (life.part.role, life.epoch) or (is_new_role and not life.entered)
 
 
-def _is_due(life: Life, timer: Span, is_new_role: bool) -> bool:
-    if life.now_ms < timer.low:
+def _is_due(life: Life, timer: Span, is_new_role: bool, *, later_ms: int = 0) -> bool:
+    now_ms = life.now_ms - later_ms
+    if now_ms < timer.low:
         return False
-    if life.now_ms >= timer.high:
+    if now_ms >= timer.high:
         return True
     if _is_elsewhere(life, is_new_role):
-        timer.high = life.now_ms
+        timer.high = now_ms
         return True
-    timer.low = life.now_ms + 1
+    timer.low = now_ms + 1
     return False
 
 
@@ -100,7 +101,9 @@ def _wait(life: Life, part: Unattached, is_new_role: bool) -> None:
         part.timer = None
     elif part.timer is None:
         part.timer = life.election_timer()
-    if life.shutdown_ms is None and part.timer is not None and _is_due(life, part.timer, is_new_role):
+    if life.shutdown_ms is not None or part.timer is None:
+        return
+    if _is_due(life, part.timer, is_new_role, later_ms=life.waits_longer_ms):
         life.prospective()
 
 
@@ -108,7 +111,7 @@ def _follow(life: Life, part: Following, is_new_role: bool) -> None:
     if life.now_ms < part.timer.low or life.shutdown_ms is not None or not life.may_stand:
         return
     writing = getattr(life.state.role_state, "writing_chunk", False)
-    if not writing and _is_due(life, part.timer, is_new_role):
+    if not writing and _is_due(life, part.timer, is_new_role, later_ms=life.waits_longer_ms):
         life.prospective()
 
 

@@ -138,7 +138,8 @@ def _pre_vote(life: Life, end: LogEnd, own_end: LogEnd) -> bool | None:
         return False
     if not isinstance(part, Following) or part.has_fetched is False:
         return True
-    if life.may_stand or life.now_ms < part.timer.low:
+    stands_in_time = life.may_stand and life.machine_failed_ms is None
+    if stands_in_time or life.now_ms < part.timer.low:
         return False if part.has_fetched else None
     return True if part.timer.high <= life.now_ms else None
 

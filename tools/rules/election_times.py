@@ -11,7 +11,7 @@ from kraftlib.testing.judge import BrokenRuleError
 from kraftlib.types import ReplicaId
 from tools.rules.election_answers import stands_at_ms
 from tools.rules.election_life import Life
-from tools.rules.election_parts import HALVINGS_MAX, Asking, Following, Leading, Resigned
+from tools.rules.election_parts import HALVINGS_MAX, Asking, Following, Leading, Resigned, Unattached
 from tools.rules.hand_over import next_due_ms
 from tools.rules.leading import stalled_until_ms
 
@@ -57,8 +57,10 @@ def _due_of_others(life: Life) -> list[int]:
         return [stands_at_ms(life, part)]
     if isinstance(part, Following):
         is_writing = getattr(life.state.role_state, "writing_chunk", False)
-        return [part.timer.high] if life.may_stand and not is_writing else []
-    return [] if part.timer is None else [part.timer.high]
+        return [part.timer.high + life.waits_longer_ms] if life.may_stand and not is_writing else []
+    if part.timer is None:
+        return []
+    return [part.timer.high + (life.waits_longer_ms if isinstance(part, Unattached) else 0)]
 
 
 def _to_ask(life: Life) -> set[ReplicaId]:

@@ -34,7 +34,7 @@ def next_due_ms(life: Life, part: Leading) -> list[int]:
     """Return when somebody else may be handed the leadership for whom it is too early now."""
     due = [due_ms for _, due_ms in _candidates(life, part)]
     if life.machine_failed_ms is not None:
-        due = [life.machine_failed_ms + life.config.fetch_timeout_ms]
+        due = [max(life.machine_failed_ms, part.elected_ms) + life.config.fetch_timeout_ms]
     return [due_ms for due_ms in due if due_ms > life.now_ms]
 
 
@@ -49,7 +49,7 @@ def _is_ready(life: Life, known: Known, end: Offset) -> bool:
 def _for_failed_machine(life: Life, part: Leading, end: Offset) -> ReplicaId | None:
     """Who leads in place of one whose state machine has failed; for a fetch timeout every live voter is waited for."""
     timeout_ms = life.config.fetch_timeout_ms
-    if life.now_ms < (life.machine_failed_ms or 0) + timeout_ms:
+    if life.now_ms < max(life.machine_failed_ms or 0, part.elected_ms) + timeout_ms:
         for known in part.voters.values():
             heard = [at_ms for at_ms in (known.fetched_ms, known.moved_ms or None) if at_ms is not None]
             is_silent = bool(heard) and life.now_ms - max(heard) >= timeout_ms

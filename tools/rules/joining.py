@@ -97,7 +97,7 @@ class JoinRules(SceneRules):
 
     def _is_entitled(self) -> bool:
         state = self.scene.state
-        return state.amnesia is None and not state.log.holes and state.machine_failed_ms is None
+        return state.amnesia is None and not state.log.holes
 
     def _not_asked(self, event: Any) -> None:
         """Nothing is sent although it is time: is there nothing to say?"""
@@ -221,6 +221,7 @@ class JoinRules(SceneRules):
             return
         wants = config.election_priority and config.private_apis and role.has_fetched and not scene.state.disk_full
         wants = wants and not self._has_told_priority and scene.is_voter and self._is_entitled()
+        wants = wants and scene.state.machine_failed_ms is None
         if told:
             request = told[0].request
             said = (

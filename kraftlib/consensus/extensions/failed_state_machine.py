@@ -1,4 +1,4 @@
-"""A replica whose state machine has failed votes and replicates, and does not lead until it is restarted.
+"""A replica whose state machine has failed votes and replicates, and leads as a last resort until it is restarted.
 
 Beyond Kafka. It can no longer say what a record has led to, and another voter may. Its log is as good as ever: it is
 fetched, counts for majorities, and decides whom this replica votes for.
@@ -10,9 +10,13 @@ both votes. So for one fetch timeout the leader waits for every voter that may b
 first that has everything. What follows:
 
 * if it is the only voter, or no other one catches up, it leads on and takes nothing;
-* if the state machines of all voters have failed, nobody leads, and nothing is appended that nobody could apply;
-* if it alone has records that another leader has committed, nobody is elected until it is restarted, or another replica
-  with these records is back. A restart is the remedy in any case: then it stands like any other voter.
+* if the state machines of all voters have failed, they lead by turns, and nothing is appended that nobody could apply.
+
+The others may lack records that it has, and then nobody is elected without it. So it stands as they do, but later by
+`ReplicaState.reluctance_ms`: two rounds of the others, in each of which they miss a leader for the fetch timeout and
+hold an election that lasts two election timeouts at most. Who can be elected without it has been by then, but for
+chance; and if it stands too early after all, that costs an epoch. Elected it takes nothing, brings the others up to
+date, and hands over as above; the fetch timeout in which it waits for all of them begins with its leadership.
 """
 
 from __future__ import annotations
@@ -33,7 +37,8 @@ def handle_state_machine_failed(state: ReplicaState, event: StateMachineFailed) 
     if state.machine_failed_ms is None:
         state.machine_failed_ms = state.now_ms
     logger.error(
-        "%s: %s: this replica votes and replicates, and does not lead until it is restarted", state.id_text, REASON
+        "%s: %s: this replica votes and replicates, and leaves it to others to lead until it is restarted",
+        *(state.id_text, REASON),
     )
     return stop_standing(state, REASON)
 
@@ -44,7 +49,7 @@ def handing_over_to(state: ReplicaState, role: Leader, successors: tuple[Replica
     Not while another one may catch up, nor in the midst of a voter change: its caller waits for our answer,
     which has its time.
     """
-    waits = hand_over_deadline_ms(state) is not None
+    waits = hand_over_deadline_ms(state, role) is not None
     if role.change is not None or (waits and any(_may_catch_up(state, other) for other in role.progress.values())):
         return None
     for key in successors:
@@ -53,10 +58,10 @@ def handing_over_to(state: ReplicaState, role: Leader, successors: tuple[Replica
     return None
 
 
-def hand_over_deadline_ms(state: ReplicaState) -> int | None:
+def hand_over_deadline_ms(state: ReplicaState, role: Leader) -> int | None:
     """When a leader waits for the slower voters no longer; None if its state machine works, or it is past."""
     failed_ms = state.machine_failed_ms
-    due_ms = None if failed_ms is None else failed_ms + state.config.fetch_timeout_ms
+    due_ms = None if failed_ms is None else max(failed_ms, role.elected_ms) + state.config.fetch_timeout_ms
     return None if due_ms is None or due_ms <= state.now_ms else due_ms
 
 

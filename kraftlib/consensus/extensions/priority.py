@@ -48,8 +48,8 @@ def tell_leader(state: ReplicaState, role: Follower) -> list[Action]:
         return []
     lane = lane_to(role.leader_id)
     place = place_to_ask(state, lane, role.leader_endpoints)
-    # With a full disk it could not take a record; it tells once there is space.
-    if state.disk_full or not state.may_stand or place is None:
+    # With a full disk, or without a state machine, it could not take a record; it tells once it can.
+    if state.disk_full or state.machine_failed_ms is not None or not state.may_stand or place is None:
         return []
     request = ElectionPriorityRequest(
         cluster_id=state.cluster_id,

@@ -1,4 +1,4 @@
-"""A replica whose state machine has failed hands over; it votes and replicates, and leads no more."""
+"""A replica whose state machine has failed hands over; it votes and replicates, and leads as a last resort only."""
 
 from __future__ import annotations
 
@@ -101,25 +101,80 @@ def test_a_leader_waits_for_the_slower_voter_no_longer_than_the_fetch_timeout(he
     assert core.role is Role.RESIGNED
 
 
-def test_it_does_not_stand_however_much_time_passes() -> None:
+def rounds_of_the_others(core: Replica) -> int:
+    """How long two rounds of the others take at most: each misses a leader, and holds an election."""
+    config = core.state.config
+    return 2 * (config.fetch_timeout_ms + 2 * config.election_timeout_ms)
+
+
+def test_a_leader_that_handed_over_stands_after_two_rounds_of_the_others() -> None:
     core = leader(1, 1, 1)
     flush(core)
     fail(core)
-    ask(core, fetch_request(replica_id=3, offset=4, last_epoch=2, epoch=2), version=17)
-    pass_time(core, 120_000)
-
-    assert core.role is Role.UNATTACHED
+    for replica_id in (2, 3):
+        tell(core, fetch_request(replica_id=replica_id, offset=4, last_epoch=2, epoch=2), version=17)
+    deadline_ms = core.state.role_state.election_deadline_ms  # type: ignore[union-attr]
+    pass_time(core, deadline_ms + rounds_of_the_others(core) - 1 - core.state.now_ms)
+    assert (core.role, core.epoch) == (Role.UNATTACHED, 3)
     assert core.status().abstains == "state machine failed"
+    assert core.deadline_ms() == core.state.now_ms + 1
+
+    pass_time(core, 1)
+    assert core.role is Role.PROSPECTIVE
 
 
-def test_a_follower_does_not_stand_for_a_leader_that_is_gone() -> None:
+@pytest.mark.parametrize("is_dead", [True, False])
+def test_a_follower_of_a_leader_that_is_gone_stands_after_two_rounds_of_the_others(is_dead: bool) -> None:
     core = follower(1, 1, epoch=2, leader_id=2)
     fail(core)
-    for refused in (False, True):
+    for refused in (False, True) if is_dead else ():
         core.handle(ConnectionLost(2, refused), core.state.now_ms)
-    pass_time(core, 60_000)
-
+    deadline_ms = core.state.role_state.fetch_deadline_ms  # type: ignore[union-attr]
+    pass_time(core, deadline_ms + rounds_of_the_others(core) - 1 - core.state.now_ms)
     assert core.role is Role.FOLLOWER
+
+    pass_time(core, 1)
+    assert core.role is Role.PROSPECTIVE
+
+
+def last_resort(*epochs: int) -> Replica:
+    """A replica that was elected although its state machine has failed."""
+    core = replica(*epochs)
+    fail(core)
+    while core.role is not Role.PROSPECTIVE:
+        core.handle(TimeoutReached(), core.deadline_ms() or 0)
+    for pre_vote in (True, False):
+        answer_vote(core, 2, granted=True, pre_vote=pre_vote)
+    assert core.role is Role.LEADER
+    flush(core)
+    return core
+
+
+def test_elected_as_a_last_resort_it_brings_all_up_to_date_and_hands_over() -> None:
+    """Not to the first that has everything: that may be another one whose state machine has failed."""
+    core = last_resort(1, 1, 1)
+    tell(core, fetch_request(replica_id=2, offset=4, last_epoch=2, epoch=2), version=17)
+    assert core.role is Role.LEADER
+    assert core.high_watermark == 4
+
+    tell(core, fetch_request(replica_id=3, offset=3, last_epoch=1, epoch=2), version=17)
+    assert core.role is Role.LEADER
+    actions = tell(core, fetch_request(replica_id=3, offset=4, last_epoch=2, epoch=2), version=17)
+    assert core.role is Role.RESIGNED
+    assert len(requests(actions, EndQuorumEpochRequest)) == 2
+
+
+def test_elected_as_a_last_resort_it_waits_for_the_slower_voter_no_longer_than_the_fetch_timeout() -> None:
+    core = last_resort(1, 1, 1)
+    elected_ms, timeout_ms = core.state.now_ms, core.state.config.fetch_timeout_ms
+    pass_time(core, timeout_ms // 2)
+    tell(core, fetch_request(replica_id=2, offset=4, last_epoch=2, epoch=2), version=17)
+    pass_time(core, timeout_ms // 2 - 1)
+    assert core.role is Role.LEADER
+    assert core.deadline_ms() == elected_ms + timeout_ms
+
+    pass_time(core, 1)
+    assert core.role is Role.RESIGNED
 
 
 @pytest.mark.parametrize("pre_vote", [True, False])
@@ -133,7 +188,7 @@ def test_a_voter_in_an_election_leaves_it(pre_vote: bool) -> None:
     fail(core)
 
     assert (core.role, core.epoch) == (Role.UNATTACHED, epoch if pre_vote else epoch + 1)
-    pass_time(core, 60_000)
+    pass_time(core, rounds_of_the_others(core))
     assert core.role is Role.UNATTACHED
 
 
@@ -147,7 +202,7 @@ def test_it_votes_as_ever() -> None:
 
 
 def test_it_gives_a_silent_leader_no_preference() -> None:
-    """Its vote may be needed, and it never becomes prospective itself."""
+    """Its vote may be needed, and it becomes prospective itself long after the others."""
     core = follower(1, 1, epoch=2, leader_id=2)
     core.state.role_state.heard = Heard.ANSWER  # type: ignore[union-attr]
     fail(core)

@@ -119,13 +119,13 @@ def test_the_snapshot_of_the_leader_takes_the_place_of_the_log_up_to_its_end_and
     assert ReloadState(SNAPSHOT) in core.handle(adopted, core.state.now_ms)
     assert core.state.log.start_offset == 4
     assert core.status().quarantined_at == 4  # until it is loaded
-    assert not core.state.may_stand
+    assert core.state.reluctance_ms > 0
 
     core.handle(StateHealed(SNAPSHOT), core.state.now_ms)
 
     assert core.status().quarantined_at is None
     assert core.status().abstains is None
-    assert core.state.may_stand
+    assert core.state.reluctance_ms == 0
 
 
 def test_what_was_hashed_before_a_snapshot_of_the_leader_counts_for_nothing() -> None:

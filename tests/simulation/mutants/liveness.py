@@ -56,7 +56,7 @@ MUTANTS: Final = (
         (
             Edit(
                 "consensus.poll.poll_follower",
-                "state.now_ms >= role.fetch_deadline_ms and _may_leave(state, role)",
+                "state.now_ms >= role.fetch_deadline_ms + state.reluctance_ms and _may_leave(state, role)",
                 "False",
             ),
         ),
