@@ -253,7 +253,7 @@ class ReplicaState:
 
     @property
     def reluctance_ms(self) -> int:
-        """How much longer than another voter it waits before it stands (see `extensions.failed_state_machine`)."""
+        """The time that it waits longer than another voter before it stands (see `extensions.failed_state_machine`)."""
         if self.machine_failed_ms is None:
             return 0
         return LAST_RESORT_ROUNDS * (self.config.fetch_timeout_ms + 2 * self.config.election_timeout_ms)

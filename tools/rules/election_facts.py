@@ -118,7 +118,7 @@ class Facts:
 
     @property
     def waits_longer_ms(self) -> int:
-        """How much later than others it stands, since it could not serve (decision 11): two rounds of them."""
+        """The time by which it stands later than others, since it could not serve (decision 11): two rounds of them."""
         a_round_ms = self.config.fetch_timeout_ms + 2 * self.config.election_timeout_ms
         return 0 if self.machine_failed_ms is None else 2 * a_round_ms
 

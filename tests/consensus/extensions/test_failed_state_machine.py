@@ -102,7 +102,7 @@ def test_a_leader_waits_for_the_slower_voter_no_longer_than_the_fetch_timeout(he
 
 
 def rounds_of_the_others(core: Replica) -> int:
-    """How long two rounds of the others take at most: each misses a leader, and holds an election."""
+    """Two rounds of the others, as long as they can be: each misses a leader, and holds an election."""
     config = core.state.config
     return 2 * (config.fetch_timeout_ms + 2 * config.election_timeout_ms)
 
