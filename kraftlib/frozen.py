@@ -1,4 +1,4 @@
-"""The decorator of small values that are made and dropped for every record: events, actions, messages of Fetch.
+"""The decorator of small values that are made and dropped for every record: events, actions, some messages.
 
 `frozen` is that of attrs for whoever checks types, so nobody assigns to a field. At run time the fields are plain
 slots: the `__init__` of a frozen class sets each field by a call, which takes four times as long, and a commit makes

@@ -6,7 +6,6 @@ Brokers are configured for it as for controllers of Kafka (`controller.quorum.bo
 from __future__ import annotations
 
 import argparse
-import asyncio
 import gc
 import logging
 from functools import partial
@@ -17,7 +16,7 @@ import attrs
 
 from kraftlib.cli import formatting, observe
 from kraftlib.cli.config_file import FORMS, HELP, read_config
-from kraftlib.cli.run import log_to_stderr, run_loop, told_to_stop
+from kraftlib.cli.run import log_to_stderr, run_loop, told_to_stop, until
 from kraftlib.config import RaftConfig
 from kraftlib.controller import ControllerConfig, MetadataController, format_controller
 from kraftlib.errors import ConfigError
@@ -106,10 +105,5 @@ async def _serve(config: RaftConfig, own: ControllerConfig) -> None:
         print(
             f"controller {config.node_id}: brokers connect to {controller.client.endpoint}; Ctrl-C stops it", flush=True
         )
-        ends = [asyncio.create_task(stop.wait()), asyncio.create_task(controller.wait_closed())]
-        done, pending = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        for task in pending:
-            task.cancel()
-        for task in done:
-            task.result()
+        await until(stop, controller.wait_closed())
         print("stopping: leadership is transferred, the log is flushed and closed", flush=True)

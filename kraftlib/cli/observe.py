@@ -206,7 +206,7 @@ async def observe(config: RaftConfig, options: argparse.Namespace, found: Descri
             return
         painting = asyncio.create_task(_paint(client, observer)) if options.output == "table" else None
         try:
-            await until(stop, client)
+            await until(stop, client.wait_closed())
         finally:
             if painting is not None:
                 painting.cancel()

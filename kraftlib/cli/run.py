@@ -185,9 +185,9 @@ def told_to_stop() -> asyncio.Event:
     return stop
 
 
-async def until(stop: asyncio.Event, client: RaftClient[Any]) -> None:
-    """Wait for `stop`. Raises: ReplicaFailedError, if the replica stops itself before."""
-    ends = [asyncio.create_task(stop.wait()), asyncio.create_task(client.wait_closed())]
+async def until(stop: asyncio.Event, closed: Coroutine[Any, Any, None]) -> None:
+    """Wait for `stop`, or for `closed`. Raises: ReplicaFailedError, if the replica stops itself before."""
+    ends = [asyncio.create_task(stop.wait()), asyncio.create_task(closed)]
     done, pending = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     for task in pending:
         task.cancel()
@@ -223,5 +223,5 @@ async def _serve_until_told(
             for line in early or ():
                 print(line, flush=True)
             early = None
-        await until(stop, client)
+        await until(stop, client.wait_closed())
         print("stopping: leadership is transferred, the log is flushed and closed", flush=True)

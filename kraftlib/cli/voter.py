@@ -45,7 +45,7 @@ async def _run(config: RaftConfig, make: Make, clients: Endpoint | None) -> None
     client, service = make(config)
     async with serve(client, service, clients) as place:
         print(json.dumps({"clients": str(place)}), flush=True)
-        await until(stop, client)
+        await until(stop, client.wait_closed())
 
 
 def _watch_parent(stop: asyncio.Event) -> None:

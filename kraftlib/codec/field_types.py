@@ -29,6 +29,10 @@ Write = Callable[[Any, bytearray], None]
 STRING_MAX: Final = 0x7FFF
 """The longest string that Kafka reads and writes, flexible or not."""
 
+# Tuples, since `bytes | bytearray` would make a union at each call.
+_BYTES: Final = (bytes, bytearray, memoryview)
+_SEQUENCES: Final = (tuple, list)
+
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 
@@ -93,11 +97,18 @@ UUID: Final = FieldCodec(Reader.uuid, _write_uuid, 16)
 
 
 def _read_flexible_size(reader: Reader) -> int:
+    data, position = reader.data, reader.position
+    if position < reader.end and data[position] < 0x80:
+        reader.position = position + 1  # nearly always
+        return data[position] - 1
     return reader.uvarint() - 1
 
 
 def _write_flexible_size(size: int, out: bytearray) -> None:
-    write_uvarint(out, size + 1)
+    if size < 0x7F:
+        out.append(size + 1)  # nearly always
+    else:
+        write_uvarint(out, size + 1)
 
 
 def _read_int16_size(reader: Reader) -> int:
@@ -136,13 +147,10 @@ def _expect_nullable(reader: Reader, *, nullable: bool) -> None:
         raise RemoteProtocolError(f"null before byte {reader.position}, where there is none in this version")
 
 
-def _is_null(value: object, write_size: Callable[[int, bytearray], None], out: bytearray, *, nullable: bool) -> bool:
-    if value is not None:
-        return False
+def _write_null(write_size: Callable[[int, bytearray], None], out: bytearray, *, nullable: bool) -> None:
     if not nullable:
         raise LocalProtocolError("None, where this version knows no null")
     write_size(-1, out)
-    return True
 
 
 # Values with a size -------------------------------------------------------------------------------
@@ -162,7 +170,8 @@ def string_codec(*, flexible: bool, nullable: bool) -> FieldCodec:
         return reader.string(size)
 
     def write(value: Any, out: bytearray) -> None:
-        if _is_null(value, write_size, out, nullable=nullable):
+        if value is None:
+            _write_null(write_size, out, nullable=nullable)
             return
         if not isinstance(value, str):
             raise LocalProtocolError(f"{value!r} is no string")
@@ -193,9 +202,10 @@ def bytes_codec(*, flexible: bool, nullable: bool, view: bool, most: int = BYTES
         return take(reader, size)
 
     def write(value: Any, out: bytearray) -> None:
-        if _is_null(value, write_size, out, nullable=nullable):
+        if value is None:
+            _write_null(write_size, out, nullable=nullable)
             return
-        if not isinstance(value, bytes | bytearray | memoryview):
+        if not isinstance(value, _BYTES):
             raise LocalProtocolError(f"{value!r} is no bytes")
         if len(value) > most:
             raise LocalProtocolError(f"{len(value)} bytes, where {most} are allowed")
@@ -215,6 +225,8 @@ def array_codec(element: FieldCodec, *, flexible: bool, nullable: bool, most: in
         if count < 0:
             _expect_nullable(reader, nullable=nullable)
             return None
+        if count == 0:
+            return ()
         if count > most:
             raise RemoteProtocolError(f"{count} elements before byte {reader.position}, where {most} are allowed")
         if form:
@@ -224,9 +236,10 @@ def array_codec(element: FieldCodec, *, flexible: bool, nullable: bool, most: in
         return tuple([read_element(reader) for _ in range(count)])
 
     def write(value: Any, out: bytearray) -> None:
-        if _is_null(value, write_size, out, nullable=nullable):
+        if value is None:
+            _write_null(write_size, out, nullable=nullable)
             return
-        if not isinstance(value, tuple | list):
+        if not isinstance(value, _SEQUENCES):
             raise LocalProtocolError(f"{value!r} is no tuple or list")
         write_size(len(value), out)
         for item in value:

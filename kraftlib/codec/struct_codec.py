@@ -28,8 +28,11 @@ from kraftlib.errors import LocalProtocolError, RemoteProtocolError
 MAX_TAGS: Final = 1024
 """Tagged fields of one struct; Kafka's own have at most nine."""
 
-ReadStep = Callable[[Reader, dict[str, Any]], None]
-WriteStep = Callable[[Any, bytearray], None]
+TAGGED: Final = "tagged fields"
+"""Begins an error message."""
+
+Read = Callable[[Reader], Any]
+Write = Callable[[Any, bytearray], None]
 
 
 @attrs.frozen
@@ -41,14 +44,18 @@ class _Field:
 
 
 @attrs.frozen
-class _Steps:
-    """One step of a codec, for one or more neighbouring fields."""
+class _Step:
+    """A field of its own, or neighbours that are read and written together: then `names` says which, and values are
+    tuples."""
 
     name: str
-    """Begins an error message: the field, unless the error names it itself."""
+    """Begins an error message; empty, if the error names the field itself."""
 
-    read: ReadStep
-    write: WriteStep
+    names: tuple[str, ...]
+    read: Read
+    get: Callable[[Any], Any]
+    """Takes the values from the struct."""
+    write: Write
 
 
 def struct_codec(cls: type[Struct], owner: type[Message], version: int) -> FieldCodec:
@@ -65,10 +72,9 @@ def struct_codec(cls: type[Struct], owner: type[Message], version: int) -> Field
         elif not declaration.ignorable:
             absent.append((name, default))
     steps = _inline_steps(inline)
-    if flexible:
-        steps.append(_tag_steps(tagged))
+    tags = _Tags(tagged) if flexible else None
     min_size = sum(field.codec.min_size for field in inline) + flexible
-    return FieldCodec(_reader_of(cls, steps), _writer_of(cls, steps, absent, version, flexible=flexible), min_size)
+    return FieldCodec(_reader_of(cls, steps, tags), _writer_of(cls, steps, tags, absent, version), min_size)
 
 
 def _field_codec(declaration: Declaration, owner: type[Message], version: int, *, flexible: bool) -> FieldCodec:
@@ -100,26 +106,35 @@ def _codec_of_type(name: str, owner: type[Message], version: int, *, flexible: b
 # A struct is its steps, one after the other ---------------------------------------------------------
 
 
-def _reader_of(cls: type[Struct], steps: Sequence[_Steps]) -> Callable[[Reader], Struct]:
-    read_steps = [step.read for step in steps]
+def _reader_of(cls: type[Struct], steps: Sequence[_Step], tags: _Tags | None) -> Read:
+    read_steps = [(step.name, step.names, step.read) for step in steps]
 
     def read(reader: Reader) -> Struct:
         values: dict[str, Any] = {}
+        name = ""
         try:
-            for step in read_steps:
-                step(reader, values)
+            for name, names, read_value in read_steps:
+                if names:
+                    values.update(zip(names, read_value(reader), strict=True))
+                else:
+                    values[name] = read_value(reader)
+            if tags is not None:
+                if reader.position < reader.end and reader.data[reader.position] == 0:
+                    reader.position += 1  # nearly always
+                else:
+                    name = TAGGED
+                    tags.read(reader, values)
         except RemoteProtocolError as error:
-            name = steps[read_steps.index(step)].name
-            raise RemoteProtocolError(f"{cls.__name__}.{name}{error}") from None
+            raise RemoteProtocolError(f"{cls.__name__}.{_said(name)}{error}") from None
         return cls(**values)
 
     return read
 
 
 def _writer_of(
-    cls: type[Struct], steps: Sequence[_Steps], absent: Sequence[tuple[str, Any]], version: int, *, flexible: bool
-) -> Callable[[Any, bytearray], None]:
-    write_steps = [step.write for step in steps]
+    cls: type[Struct], steps: Sequence[_Step], tags: _Tags | None, absent: Sequence[tuple[str, Any]], version: int
+) -> Write:
+    write_steps = [(step.name, step.get, step.write) for step in steps]
 
     def write(value: Any, out: bytearray) -> None:
         if type(value) is not cls:
@@ -129,23 +144,30 @@ def _writer_of(
                 raise LocalProtocolError(
                     f"{cls.__name__}.{name}: version {version} has no such field to hold {getattr(value, name)!r}"
                 )
-        if not flexible and value.unknown_tagged_fields:
+        if tags is None and value.unknown_tagged_fields:
             raise LocalProtocolError(f"{cls.__name__}: version {version} has no tagged fields")
+        name = ""
         try:
-            for step in write_steps:
-                step(value, out)
+            for name, get, write_value in write_steps:  # noqa: B007 - an error is told by it
+                write_value(get(value), out)
+            if tags is not None:
+                name = TAGGED
+                tags.write(value, out)
         except LocalProtocolError as error:
-            name = steps[write_steps.index(step)].name
-            raise LocalProtocolError(f"{cls.__name__}.{name}{error}") from None
+            raise LocalProtocolError(f"{cls.__name__}.{_said(name)}{error}") from None
 
     return write
+
+
+def _said(name: str) -> str:
+    return f"{name}: " if name else ""
 
 
 # Fields without a tag -------------------------------------------------------------------------------
 
 
-def _inline_steps(fields: Sequence[_Field]) -> list[_Steps]:
-    steps: list[_Steps] = []
+def _inline_steps(fields: Sequence[_Field]) -> list[_Step]:
+    steps: list[_Step] = []
     neighbours: list[_Field] = []
     for field in fields:
         if field.codec.form:
@@ -153,72 +175,66 @@ def _inline_steps(fields: Sequence[_Field]) -> list[_Steps]:
             continue
         steps += _steps_of_neighbours(neighbours)
         neighbours = []
-        steps.append(_steps_of_one(field))
+        steps.append(_step_of_one(field))
     return steps + _steps_of_neighbours(neighbours)
 
 
-def _steps_of_one(field: _Field) -> _Steps:
-    name, get = field.name, attrgetter(field.name)
-    read_value, write_value = field.codec.read, field.codec.write
-
-    def read(reader: Reader, values: dict[str, Any]) -> None:
-        values[name] = read_value(reader)
-
-    def write(value: Any, out: bytearray) -> None:
-        write_value(get(value), out)
-
-    return _Steps(f"{name}: ", read, write)
+def _step_of_one(field: _Field) -> _Step:
+    return _Step(field.name, (), field.codec.read, attrgetter(field.name), field.codec.write)
 
 
-def _steps_of_neighbours(fields: Sequence[_Field]) -> list[_Steps]:
+def _steps_of_neighbours(fields: Sequence[_Field]) -> list[_Step]:
     """Return the one step that reads and writes these numbers together."""
     if len(fields) < 2:
-        return [_steps_of_one(field) for field in fields]
-    names = [field.name for field in fields]
+        return [_step_of_one(field) for field in fields]
+    names = tuple(field.name for field in fields)
     packer = struct.Struct(">" + "".join(field.codec.form for field in fields))
-    get, pack, unpack_from, size = attrgetter(*names), packer.pack, packer.unpack_from, packer.size
-    alone = [_steps_of_one(field) for field in fields]
+    pack, unpack_from, size = packer.pack, packer.unpack_from, packer.size
 
-    def read(reader: Reader, values: dict[str, Any]) -> None:
+    def read(reader: Reader) -> tuple[Any, ...]:
         try:
-            values.update(zip(names, unpack_from(reader.data, reader.position), strict=True))
+            values = unpack_from(reader.data, reader.position)
         except struct.error:
-            for step in alone:  # one of them says what is missing
+            for field in fields:  # one of them says what is missing
                 try:
-                    step.read(reader, values)
+                    field.codec.read(reader)
                 except RemoteProtocolError as error:
-                    raise RemoteProtocolError(f"{step.name}{error}") from None
-        else:
-            reader.position += size
+                    raise RemoteProtocolError(f"{field.name}: {error}") from None
+            raise
+        reader.position += size
+        return values
 
-    def write(value: Any, out: bytearray) -> None:
+    def write(values: tuple[Any, ...], out: bytearray) -> None:
         try:
-            out += pack(*get(value))
+            out += pack(*values)
         except (struct.error, OverflowError):
-            for step in alone:
+            for field, value in zip(fields, values, strict=True):
                 try:
-                    step.write(value, out)
+                    field.codec.write(value, out)
                 except LocalProtocolError as error:
-                    raise LocalProtocolError(f"{step.name}{error}") from None
+                    raise LocalProtocolError(f"{field.name}: {error}") from None
 
-    return [_Steps("", read, write)]
+    return [_Step("", names, read, attrgetter(*names), write)]
 
 
 # Tagged fields ------------------------------------------------------------------------------------
 
 
-def _tag_steps(fields: Sequence[_Field]) -> _Steps:
-    by_tag = {field.declaration.tag: field for field in sorted(fields, key=lambda field: field.declaration.tag or 0)}
-    readers = {tag: (field.name, field.codec.read) for tag, field in by_tag.items()}
-    writers = [
-        (tag or 0, encode_uvarint(tag or 0), attrgetter(field.name), field.default, field.codec.write)
-        for tag, field in by_tag.items()
-    ]
+class _Tags:
+    """Reads and writes the tagged fields of a struct."""
 
-    def read(reader: Reader, values: dict[str, Any]) -> None:
-        if reader.position < reader.end and reader.data[reader.position] == 0:
-            reader.position += 1  # nearly always
-            return
+    def __init__(self, fields: Sequence[_Field]) -> None:
+        by_tag = {
+            field.declaration.tag: field for field in sorted(fields, key=lambda field: field.declaration.tag or 0)
+        }
+        self._readers = {tag: (field.name, field.codec.read) for tag, field in by_tag.items()}
+        self._writers = [
+            (tag or 0, encode_uvarint(tag or 0), attrgetter(field.name), field.default, field.codec.write)
+            for tag, field in by_tag.items()
+        ]
+
+    def read(self, reader: Reader, values: dict[str, Any]) -> None:
+        """Add the fields that are there to `values`."""
         count = reader.uvarint()
         if count > MAX_TAGS:
             raise RemoteProtocolError(f"{count} tagged fields before byte {reader.position}, more than {MAX_TAGS}")
@@ -236,7 +252,7 @@ def _tag_steps(fields: Sequence[_Field]) -> _Steps:
             if tag <= previous:
                 raise RemoteProtocolError(f"tag {tag} before byte {reader.position} follows tag {previous}")
             previous = tag
-            known = readers.get(tag)
+            known = self._readers.get(tag)
             if known is None:
                 unknown.append((tag, reader.read_bytes(size)))
                 continue
@@ -250,9 +266,13 @@ def _tag_steps(fields: Sequence[_Field]) -> _Steps:
         if unknown:
             values["unknown_tagged_fields"] = tuple(unknown)
 
-    def write(value: Any, out: bytearray) -> None:
+    def write(self, value: Any, out: bytearray) -> None:
+        """Append the fields that differ from their defaults, and those that we do not know."""
+        if not self._writers and not value.unknown_tagged_fields:
+            out.append(0)  # nearly always
+            return
         present: list[tuple[int, bytes, bytes | bytearray]] = []
-        for tag, encoded_tag, get, default, write_value in writers:
+        for tag, encoded_tag, get, default, write_value in self._writers:
             field_value = get(value)
             if field_value != default:
                 data = bytearray()
@@ -268,5 +288,3 @@ def _tag_steps(fields: Sequence[_Field]) -> _Steps:
             out += encoded_tag
             write_uvarint(out, len(content))
             out += content
-
-    return _Steps("tagged fields: ", read, write)

@@ -14,8 +14,6 @@ from collections.abc import Iterable
 from typing import Final, TypeVar
 from uuid import UUID
 
-import attrs
-
 from kraftlib.codec.declared import Message, read, write_into
 from kraftlib.codec.reader import Reader
 from kraftlib.coordination.messages import (
@@ -36,6 +34,7 @@ from kraftlib.coordination.messages import (
     Watched,
 )
 from kraftlib.errors import ConfigError, LocalProtocolError, ProtocolError, RemoteProtocolError, UnsupportedError
+from kraftlib.frozen import frozen
 from kraftlib.types import ZERO_UUID, Offset
 from kraftlib.wire.bounds import PROPOSED_BYTES
 
@@ -56,7 +55,7 @@ _KIND_OF: Final = {message: kind for kind, message in KINDS.items()}
 M = TypeVar("M", bound=Message)
 
 
-@attrs.frozen
+@frozen
 class Command:
     """A decoded command."""
 

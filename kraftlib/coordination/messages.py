@@ -13,9 +13,8 @@ from collections.abc import Mapping
 from typing import Final
 from uuid import UUID
 
-import attrs
-
 from kraftlib.codec.declared import Message, Struct, array, binary, boolean, int8, int32, int64, message, string, uuid
+from kraftlib.frozen import frozen
 
 NONE: Final = -1
 """No offset: the revision of an absent key, the token of a bid that is not granted."""
@@ -129,7 +128,7 @@ class Watched(enum.IntEnum):
 
 
 @message(kind="data", versions="0", flexible="0+")
-@attrs.frozen(kw_only=True, eq=False, repr=False)
+@frozen(kw_only=True, eq=False, repr=False)
 class Identity(Message):
     """The identity of a call; it stands in front of every command. A repeated call has the same one."""
 
@@ -144,7 +143,7 @@ class Identity(Message):
 
 
 @message(kind="data", versions="0", flexible="0+")
-@attrs.frozen(kw_only=True, eq=False, repr=False)
+@frozen(kw_only=True, eq=False, repr=False)
 class OpenSession(Message):
     """Begin the session of the identity, whose `opened` is not looked at. Repeated: nothing changes."""
 
@@ -154,19 +153,19 @@ class OpenSession(Message):
 
 
 @message(kind="data", versions="0", flexible="0+")
-@attrs.frozen(kw_only=True, eq=False, repr=False)
+@frozen(kw_only=True, eq=False, repr=False)
 class KeepAlive(Message):
     """Renew the session. Every other command does so, too."""
 
 
 @message(kind="data", versions="0", flexible="0+")
-@attrs.frozen(kw_only=True, eq=False, repr=False)
+@frozen(kw_only=True, eq=False, repr=False)
 class CloseSession(Message):
     """End the session: its ephemeral keys are deleted, its bids are over."""
 
 
 @message(kind="data", versions="0", flexible="0+")
-@attrs.frozen(kw_only=True, eq=False, repr=False)
+@frozen(kw_only=True, eq=False, repr=False)
 class Expire(Message):
     """End sessions that were not renewed, and delete keys whose time is over. Proposed by the leader only.
 
@@ -178,14 +177,14 @@ class Expire(Message):
     sessions: tuple[Expire.SessionRow, ...] = array("SessionRow", "0+", most=EXPIRE_MAX)
     keys: tuple[Expire.KeyRow, ...] = array("KeyRow", "0+", most=EXPIRE_MAX)
 
-    @attrs.frozen(kw_only=True, eq=False, repr=False)
+    @frozen(kw_only=True, eq=False, repr=False)
     class SessionRow(Struct):
         """A session and the last record that renewed it."""
 
         session: UUID = uuid("0+")
         renewed: int = int64("0+")
 
-    @attrs.frozen(kw_only=True, eq=False, repr=False)
+    @frozen(kw_only=True, eq=False, repr=False)
     class KeyRow(Struct):
         """A key and its revision."""
 
@@ -194,7 +193,7 @@ class Expire(Message):
 
 
 @message(kind="data", versions="0", flexible="0+")
-@attrs.frozen(kw_only=True, eq=False, repr=False)
+@frozen(kw_only=True, eq=False, repr=False)
 class Transact(Message):
     """If all conditions hold, do all of `then`, else all of `otherwise`: atomically, in order."""
 
@@ -204,14 +203,14 @@ class Transact(Message):
     then: tuple[Transact.Operation, ...] = array("Operation", "0+", most=OPERATIONS_MAX)
     otherwise: tuple[Transact.Operation, ...] = array("Operation", "0+", most=OPERATIONS_MAX)
 
-    @attrs.frozen(kw_only=True, eq=False, repr=False)
+    @frozen(kw_only=True, eq=False, repr=False)
     class Fence(Struct):
         """The lock is held by the grant with this token, by whichever session."""
 
         lock: str = string("0+")
         token: int = int64("0+")
 
-    @attrs.frozen(kw_only=True, eq=False, repr=False)
+    @frozen(kw_only=True, eq=False, repr=False)
     class Condition(Struct):
         """The key has this value; or, if that is null, this revision (`NONE`: there is no such key; `EXISTS`: any)."""
 
@@ -219,7 +218,7 @@ class Transact(Message):
         value: bytes | None = binary("0+", nullable="0+", default=None)
         revision: int = int64("0+", default=NONE)
 
-    @attrs.frozen(kw_only=True, eq=False, repr=False)
+    @frozen(kw_only=True, eq=False, repr=False)
     class Operation(Struct):
         """One operation, see `Do`."""
 
@@ -234,7 +233,7 @@ class Transact(Message):
 
 
 @message(kind="data", versions="0", flexible="0+")
-@attrs.frozen(kw_only=True, eq=False, repr=False)
+@frozen(kw_only=True, eq=False, repr=False)
 class Acquire(Message):
     """Bid for `permits` of the `limit` of a lock; they are granted first come, first served.
 
@@ -253,7 +252,7 @@ class Acquire(Message):
 
 
 @message(kind="data", versions="0", flexible="0+")
-@attrs.frozen(kw_only=True, eq=False, repr=False)
+@frozen(kw_only=True, eq=False, repr=False)
 class Release(Message):
     """End the bid that this session made in the earlier call `number`, granted or not. Repeated: nothing changes.
 
@@ -278,7 +277,7 @@ KINDS: Final[Mapping[int, type[Message]]] = {
 
 
 @message(kind="data", versions="0", flexible="0+")
-@attrs.frozen(kw_only=True, eq=False, repr=False)
+@frozen(kw_only=True, eq=False, repr=False)
 class Result(Message):
     """The result of a command, kept until the caller acknowledges it."""
 
@@ -295,7 +294,7 @@ class Result(Message):
     waits: bool = boolean("0+")
     """Acquire: the bid waits."""
 
-    @attrs.frozen(kw_only=True, eq=False, repr=False)
+    @frozen(kw_only=True, eq=False, repr=False)
     class Item(Struct):
         """The key that an operation has read, written or deleted; `revision` is `NONE` where there was none."""
 
@@ -308,7 +307,7 @@ class Result(Message):
 
 
 @message(kind="data", versions="0", flexible="0+")
-@attrs.frozen(kw_only=True, eq=False, repr=False)
+@frozen(kw_only=True, eq=False, repr=False)
 class Question(Message):
     """A read, see `Ask`."""
 
@@ -325,7 +324,7 @@ class Question(Message):
 
 
 @message(kind="data", versions="0", flexible="0+")
-@attrs.frozen(kw_only=True, eq=False, repr=False)
+@frozen(kw_only=True, eq=False, repr=False)
 class Answer(Message):
     """The answer to a question, and what a watch delivers."""
 
@@ -336,7 +335,7 @@ class Answer(Message):
     """Of a history: some of the changes that were asked for are not kept any more."""
     ttl_ms: int = int32("0+")
 
-    @attrs.frozen(kw_only=True, eq=False, repr=False)
+    @frozen(kw_only=True, eq=False, repr=False)
     class Row(Struct):
         """A key, a bid, or a change of either; see `Event`."""
 
@@ -354,7 +353,7 @@ class Answer(Message):
 
 
 @message(kind="data", versions="0", flexible="0+")
-@attrs.frozen(kw_only=True, eq=False, repr=False)
+@frozen(kw_only=True, eq=False, repr=False)
 class Selector(Message):
     """The things that a watch is for, see `Watched`."""
 

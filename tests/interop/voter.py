@@ -101,7 +101,7 @@ async def run(config: RaftConfig) -> None:
         endpoint = await server.start(Endpoint("127.0.0.1", 0))
         print(f"orders {json.dumps({'port': endpoint.port})}", flush=True)
         try:
-            await until(stop, client)
+            await until(stop, client.wait_closed())
         finally:
             await server.close()
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import attrs
-
 from kraftlib.codec.declared import Message, binary, int16, int32, int64, message, string
+from kraftlib.frozen import frozen
 
 
 @message(kind="request", api_key=30_004, versions="0", flexible="0+")
-@attrs.frozen(kw_only=True, eq=False, repr=False)
+@frozen(kw_only=True, eq=False, repr=False)
 class CallRequest(Message):
     """A command of the replicated machine, which bears the identity by which a repetition is recognised."""
 
@@ -18,7 +17,7 @@ class CallRequest(Message):
 
 
 @message(kind="response", api_key=30_004, versions="0", flexible="0+")
-@attrs.frozen(kw_only=True, eq=False, repr=False)
+@frozen(kw_only=True, eq=False, repr=False)
 class CallResponse(Message):
     """The machine's result and the place of its record, or the reason why there is none."""
 

@@ -6,14 +6,13 @@ docs/reference/client-protocol.md.
 
 from __future__ import annotations
 
-import attrs
-
 from kraftlib.codec.declared import Message, Struct, array, int8, int16, int32, int64, message, string, struct
+from kraftlib.frozen import frozen
 from kraftlib.wire.bounds import PROPOSED_VALUES
 
 
 @message(kind="request", api_key=30_003, versions="0", flexible="0+")
-@attrs.frozen(kw_only=True, eq=False, repr=False)
+@frozen(kw_only=True, eq=False, repr=False)
 class ProposeRequest(Message):
     """Values to append in one batch."""
 
@@ -26,7 +25,7 @@ class ProposeRequest(Message):
 
 
 @message(kind="response", api_key=30_003, versions="0", flexible="0+")
-@attrs.frozen(kw_only=True, eq=False, repr=False)
+@frozen(kw_only=True, eq=False, repr=False)
 class ProposeResponse(Message):
     """The place of the values in the log, or the reason why they have none."""
 
@@ -39,7 +38,7 @@ class ProposeResponse(Message):
     results: tuple[bytes, ...] = array("bytes", "0+", most=PROPOSED_VALUES)
     """One result for each value at level 3, otherwise none; a byte says how to read it."""
 
-    @attrs.frozen(kw_only=True, eq=False, repr=False)
+    @frozen(kw_only=True, eq=False, repr=False)
     class LeaderIdAndEpoch(Struct):
         """The leader as the replica that answers knows it, and where it is reached."""
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import attrs
-
 from kraftlib.codec.declared import Message, binary, int8, int16, int32, int64, message, string
+from kraftlib.frozen import frozen
 from kraftlib.wire.bounds import QUESTION_BYTES
 
 
 @message(kind="request", api_key=30_005, versions="0", flexible="0+")
-@attrs.frozen(kw_only=True, eq=False, repr=False)
+@frozen(kw_only=True, eq=False, repr=False)
 class QueryRequest(Message):
     """A question to the replicated machine."""
 
@@ -21,7 +20,7 @@ class QueryRequest(Message):
 
 
 @message(kind="response", api_key=30_005, versions="0", flexible="0+")
-@attrs.frozen(kw_only=True, eq=False, repr=False)
+@frozen(kw_only=True, eq=False, repr=False)
 class QueryResponse(Message):
     """The answer, and the offset of the last record that is in it."""
 

@@ -5,14 +5,13 @@ All watches of a client go in one request. A further request over the same conne
 
 from __future__ import annotations
 
-import attrs
-
 from kraftlib.codec.declared import Message, Struct, array, binary, boolean, int16, int32, int64, message, string
+from kraftlib.frozen import frozen
 from kraftlib.wire.bounds import CHANGES, QUESTION_BYTES, WATCHES
 
 
 @message(kind="request", api_key=30_006, versions="0", flexible="0+")
-@attrs.frozen(kw_only=True, eq=False, repr=False)
+@frozen(kw_only=True, eq=False, repr=False)
 class WatchRequest(Message):
     """The watches of one client."""
 
@@ -21,7 +20,7 @@ class WatchRequest(Message):
     """The size of all changes of the response, but for the first one."""
     watches: tuple[Watch, ...] = array("Watch", "0+", most=WATCHES)
 
-    @attrs.frozen(kw_only=True, eq=False, repr=False)
+    @frozen(kw_only=True, eq=False, repr=False)
     class Watch(Struct):
         """One watch."""
 
@@ -31,7 +30,7 @@ class WatchRequest(Message):
 
 
 @message(kind="response", api_key=30_006, versions="0", flexible="0+")
-@attrs.frozen(kw_only=True, eq=False, repr=False)
+@frozen(kw_only=True, eq=False, repr=False)
 class WatchResponse(Message):
     """The findings of each watch, in the order of the request."""
 
@@ -39,7 +38,7 @@ class WatchResponse(Message):
     error_message: str | None = string("0+", nullable="0+", default=None)
     found: tuple[Found, ...] = array("Found", "0+", most=WATCHES)
 
-    @attrs.frozen(kw_only=True, eq=False, repr=False)
+    @frozen(kw_only=True, eq=False, repr=False)
     class Found(Struct):
         """The changes of one watch, and from where it goes on."""
 
@@ -48,7 +47,7 @@ class WatchResponse(Message):
         next_since: int = int64("0+", default=-1)
         changes: tuple[WatchResponse.Change, ...] = array("Change", "0+", most=CHANGES)
 
-    @attrs.frozen(kw_only=True, eq=False, repr=False)
+    @frozen(kw_only=True, eq=False, repr=False)
     class Change(Struct):
         """The change of one record; if `full`, the state as of `offset`, since history is gone."""
 
