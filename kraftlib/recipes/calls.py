@@ -7,6 +7,7 @@ not keep that half done: see `call_through` and `call_or_undo`.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from kraftlib.errors import (
     RefusedError,
     ReplicaFailedError,
     SessionEndedError,
+    UnavailableError,
 )
 from kraftlib.types import Offset, new_uuid
 
@@ -30,6 +32,10 @@ RENEWALS: Final = 6
 LATER: Final = (RefusedError, OutcomeUnknownError, ReplicaFailedError)
 """Errors of an access after which a call is tried again as long as the session lives. A replica that was quarantined is
 healed by and by."""
+
+CALLS_MAX: Final = 1_000
+"""Calls of a session that may be under way. The machine keeps the results of a few more (`RESULTS_MAX`): some are made
+beside them for callers that have left."""
 
 MARGIN: Final = 10
 """A tenth of the time to live is left for clocks that run at different rates."""
@@ -55,6 +61,10 @@ class Calls:
         """The last call that is known to have come."""
         self._waiting: set[int] = set()
         """Calls whose results matter still."""
+        self._first = 1
+        """None of the calls before matters."""
+        self._queue: deque[asyncio.Future[int]] = deque()
+        """Callers that wait until fewer calls are under way."""
         self._beside: set[asyncio.Task[object]] = set()
         """The work for callers that have left."""
 
@@ -64,18 +74,59 @@ class Calls:
         self._waiting.add(number)
         return number
 
+    async def reserve_in_time(self, timeout_ms: int | None = None) -> tuple[int, int]:
+        """As `reserve`, once a session may have one more call under way; and return what is left of `timeout_ms`.
+
+        Raises: UnavailableError, if there was no room in time.
+        """
+        wanted_ms = timeout_ms or self.timeout_ms
+        if not self._queue and self._has_room():
+            return self.reserve(), wanted_ms
+        loop = asyncio.get_running_loop()
+        began_s, waits = loop.time(), loop.create_future()
+        self._queue.append(waits)
+        try:
+            async with asyncio.timeout(wanted_ms / 1_000):
+                number: int = await waits
+        except BaseException as error:
+            if waits.done() and not waits.cancelled():
+                self.forget(waits.result())
+            if isinstance(error, TimeoutError):
+                raise UnavailableError(
+                    f"nothing was sent within {wanted_ms} ms: this session has {CALLS_MAX} calls under way"
+                ) from None
+            raise
+        return number, max(1, wanted_ms - round((loop.time() - began_s) * 1_000))
+
     def forget(self, number: int) -> None:
         """Let go of a call: if it arrives after a later call of this session, it is not applied."""
         self._waiting.discard(number)
+        while self._queue and (self._queue[0].done() or self._has_room()):
+            waits = self._queue.popleft()
+            if not waits.done():
+                waits.set_result(self.reserve())
+
+    def _oldest(self) -> int:
+        """Return the first call whose result matters still; the next one, if there is none."""
+        while self._first < self._next and self._first not in self._waiting:
+            self._first += 1
+        return self._first
+
+    def _has_room(self) -> bool:
+        return self._next - self._oldest() < CALLS_MAX
 
     async def call(self, body: Message, *, number: int | None = None, timeout_ms: int | None = None) -> Result:
         """Have a command applied once, and return its result.
 
         With a `number` of `reserve`, the call may be repeated until it is done, and returns the first result.
 
-        Raises: RefusedError, FencedError (nothing was changed); SessionEndedError; OutcomeUnknownError.
+        Raises: RefusedError, FencedError (nothing was changed), UnavailableError too if it was never sent;
+        SessionEndedError; OutcomeUnknownError.
         """
-        own = self.reserve() if number is None else number
+        if number is None:
+            own, timeout_ms = await self.reserve_in_time(timeout_ms)
+        else:
+            own = number
         try:
             result = await self._send(body, own, timeout_ms)
         finally:
@@ -91,7 +142,7 @@ class Calls:
 
     async def _send(self, body: Message, number: int, timeout_ms: int | None = None) -> Result:
         """Send a call, and note what its result says of the session."""
-        acknowledged = min(min(self._waiting, default=self._next), number or self._arrived + 1)
+        acknowledged = min(self._oldest(), number or self._arrived + 1)
         command = encode_command(body, session=self.id, opened=self.opened, sequence=number, acknowledged=acknowledged)
         sent_ms = self.clock_ms()
         done = await self.access.call(command, timeout_ms=timeout_ms or self.timeout_ms)
@@ -132,9 +183,9 @@ class Calls:
 
     async def call_through(self, body: Message) -> Result:
         """As `call`; if its caller leaves before it is answered, it is repeated beside it until it is."""
-        number = self.reserve()
+        number, left_ms = await self.reserve_in_time()
         try:
-            result = await self.call(body, number=number)
+            result = await self.call(body, number=number, timeout_ms=left_ms)
         except BaseException:
             self._start(self._surely(body, number))
             raise
@@ -143,9 +194,9 @@ class Calls:
 
     async def call_or_undo(self, body: Message, undo: Callable[[Result], Message | None]) -> Result:
         """As `call`; if its caller leaves before it is answered, the command that `undo` returns undoes what it did."""
-        number = self.reserve()
+        number, left_ms = await self.reserve_in_time()
         try:
-            result = await self.call(body, number=number)
+            result = await self.call(body, number=number, timeout_ms=left_ms)
         except RefusedError:
             self.forget(number)
             raise

@@ -115,9 +115,9 @@ async def acquire_term(session: Session, bid: Acquire, *, name: str, timeout_ms:
     time; TermLostError, if another bid of the same owner has replaced it; SessionEndedError, RefusedError,
     OutcomeUnknownError.
     """
-    number = session.reserve()
+    number, left_ms = await session.reserve_in_time(timeout_ms)
     try:
-        result = await session.call(bid, number=number, timeout_ms=timeout_ms)
+        result = await session.call(bid, number=number, timeout_ms=left_ms)
         session.forget(number)
         token = result.token
         if token == NONE and not result.waits:

@@ -16,6 +16,7 @@ from kraftlib.errors import (
     SessionEndedError,
     UnavailableError,
 )
+from kraftlib.recipes.calls import CALLS_MAX
 from kraftlib.recipes.face import Recipes
 from kraftlib.recipes.session import Session, SessionState
 from tests.recipes.world import Silent, Troubled, clients
@@ -134,6 +135,66 @@ async def test_a_caller_repeats_a_call_by_its_number_and_gets_the_first_result()
         await session.renew()
         with pytest.raises(RefusedError, match="given up"):
             await session.call(ADD, number=number)
+
+
+async def test_two_thousand_calls_of_one_session_at_once_wait_for_room_and_are_all_done() -> None:
+    async with clients(1) as (_, [kraft]):
+        sums = await asyncio.gather(*[kraft.counter("n").add() for _ in range(2_000)])
+        assert sorted(sums) == list(range(1, 2_001))
+
+
+async def test_a_call_that_finds_no_room_in_time_says_that_it_was_never_sent() -> None:
+    access = Troubled()
+    async with clients(1, access=access) as (_, [kraft]):
+        session = await kraft.session()
+        first = session.reserve()
+        for _ in range(CALLS_MAX - 1):
+            session.forget(session.reserve())
+        calls = access.calls
+        with pytest.raises(UnavailableError, match="nothing was sent within 20 ms"):
+            await session.call(ADD, timeout_ms=20)
+        gone = asyncio.create_task(session.call(ADD))
+        waits = asyncio.create_task(session.call(ADD))
+        await asyncio.sleep(0)
+        assert access.calls == calls
+        gone.cancel()
+        session.forget(first)
+        assert (await waits).items[0].value == b"1"
+
+
+async def test_a_caller_that_leaves_in_the_turn_in_which_it_gets_room_leaves_it_to_the_next() -> None:
+    async with clients(1) as (_, [kraft]):
+        session = await kraft.session()
+        held = [session.reserve() for _ in range(CALLS_MAX)]
+        gone, waits = (asyncio.create_task(session.reserve_in_time(20_000)) for _ in range(2))
+        await asyncio.sleep(0)
+        session.forget(held[0])
+        gone.cancel()
+        await asyncio.wait((gone,))
+        assert not waits.done()  # the number of the one that left has taken the room
+        session.forget(held[1])
+        number, left_ms = await waits
+        assert number == CALLS_MAX + 2
+        assert 0 < left_ms <= 20_000
+
+
+async def test_the_time_for_room_is_part_of_the_time_for_the_call() -> None:
+    given: list[int] = []
+
+    class Told(Troubled):
+        async def call(self, command: bytes, *, timeout_ms: int) -> Done:
+            given.append(timeout_ms)
+            return await super().call(command, timeout_ms=timeout_ms)
+
+    async with clients(1, access=Told()) as (_, [kraft]):
+        session = await kraft.session()
+        held = [session.reserve() for _ in range(CALLS_MAX)]
+        call = asyncio.create_task(session.call(ADD, timeout_ms=20_000))
+        await asyncio.sleep(0.03)
+        for number in held:
+            session.forget(number)
+        await call
+        assert given[-1] <= 19_971
 
 
 async def test_a_session_that_is_over_says_so() -> None:
