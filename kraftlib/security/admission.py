@@ -106,11 +106,11 @@ class Admission(Generic[S]):
         trusted = self._is_voter_host(host)
         if trusted and has_room:
             return Place(of_voters=True)
-        full_host = self._per_host[host] >= self._limits.connections_per_address_max
-        if not full_host and len(self._seats) - len(voters) < self._limits.connections_max:
+        if self._has_room_for(host):
             return Place(of_voters=False)
         if trusted:
             return Place(of_voters=True, instead_of=min(voters, key=lambda seat: _rank(seat, now)))
+        full_host = self._per_host[host] >= self._limits.connections_per_address_max
         victim = self._stranger_that_yields(host if full_host else None, now)
         if victim is not None:
             return Place(of_voters=False, instead_of=victim)
@@ -146,7 +146,20 @@ class Admission(Generic[S]):
             return None  # it keeps the slot that it has
         self._leave(seat.host)
         seat.of_voters = True
-        return min(unproven, key=lambda each: _rank(each, now)) if is_full else None
+        if not is_full:
+            return None
+        gives_way = min(unproven, key=lambda each: _rank(each, now))
+        if self._has_room_for(gives_way.host):
+            gives_way.of_voters = False  # the two change slots
+            self._per_host[gives_way.host] += 1
+            return None
+        return gives_way
+
+    def _has_room_for(self, host: str) -> bool:
+        """Whether a stranger from `host` gets a slot without another one's leaving."""
+        strangers = sum(self._per_host.values())
+        is_full = self._per_host[host] >= self._limits.connections_per_address_max
+        return not is_full and strangers < self._limits.connections_max
 
     def _leave(self, host: str) -> None:
         self._per_host[host] -= 1

@@ -121,9 +121,27 @@ def test_a_newcomer_that_may_prove_to_be_a_voter_waits_in_a_slot_of_voters() -> 
     assert busy in port.admission
 
 
-def test_a_stranger_that_proves_to_be_a_voter_frees_its_slot_and_takes_that_of_one_that_has_not() -> None:
+def test_a_stranger_that_proves_to_be_a_voter_changes_slots_with_one_that_has_not() -> None:
     port = Port(authenticates=True, connections_max=2, voter_connections_max=1)
     voter, busy, waits = port.arrive("a", Standing.ASKED), port.arrive("b", Standing.ASKED), port.arrive("c")
+    assert voter is not None
+    assert busy is not None
+    assert waits is not None
+    assert waits.of_voters
+
+    assert port.admission.prove(voter, port.now) is None
+    assert voter.of_voters
+    assert not waits.of_voters
+    assert waits in port.admission
+    assert [port.admission.held_by(host) for host in "abc"] == [0, 1, 1]
+    port.admission.remove(waits)
+    assert port.arrive("d") is not None
+    assert port.arrive("e") is not None
+
+
+def test_a_stranger_whose_address_is_full_gives_its_slot_of_voters_to_one_that_proves_to_be_a_voter() -> None:
+    port = Port(authenticates=True, connections_max=2, connections_per_address_max=1, voter_connections_max=1)
+    voter, busy, waits = port.arrive("a", Standing.ASKED), port.arrive("b", Standing.ASKED), port.arrive("b")
     assert voter is not None
     assert busy is not None
     assert waits is not None
@@ -132,6 +150,4 @@ def test_a_stranger_that_proves_to_be_a_voter_frees_its_slot_and_takes_that_of_o
     assert port.admission.prove(voter, port.now) is waits
     port.admission.remove(waits)
     assert voter.of_voters
-    assert port.admission.held_by("a") == 0
-    assert port.arrive("d") is not None
-    assert port.arrive("e") is not None
+    assert [port.admission.held_by(host) for host in "ab"] == [0, 1]
