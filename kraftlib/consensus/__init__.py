@@ -2,10 +2,10 @@
 
 This page tells the whole protocol; each rule is found again in the file of its conversation.
 
-**What it is for.** A few replicas keep copies of one log. At any time at most one of them, the *leader*, writes to
-it. A record is *committed* once a majority of the *voters* has it on disk: from then on it is in the log of every
-leader to come, at the same offset, for ever. All else follows from keeping these two sentences true while machines
-stop, disks lie and networks lose, delay, repeat and reorder.
+**Its purpose.** A few replicas keep copies of one log. At any time at most one of them, the *leader*, writes to it. A
+record is *committed* once a majority of the *voters* has it on disk: from then on it is in the log of every leader to
+come, at the same offset, for ever. All else follows from keeping these two sentences true while machines stop, disks
+lie and networks lose, delay, repeat and reorder.
 
 **Epochs.** Leadership is numbered. An *epoch* has one leader at most, and its number only grows. Every message
 carries the sender's epoch: a replica that sees a higher one gives up what it was doing in the lower one. A record
@@ -46,10 +46,10 @@ fetch like followers and count for nothing.
 that lies before the leader's log is told of the newest one, fetches the file in chunks, verifies it and begins its log
 anew behind it.
 
-**What is durable when.** The order of the actions is the argument. The election state is written before anything that
-depends on it is sent. A flush is the only thing that overlaps with others; a fetch offset that is sent never exceeds
-what is flushed, a candidate asks for votes with a log that is flushed, and the leader's copy does not count before. A
-flush that began before a truncation vouches for nothing after it (`log_version`).
+**Durability.** The order of the actions is the argument. The election state is written before anything that depends
+on it is sent. A flush is the only thing that overlaps with others; a fetch offset that is sent never exceeds what is
+flushed, a candidate asks for votes with a log that is flushed, and the leader's copy does not count before. A flush
+that began before a truncation vouches for nothing after it (`log_version`).
 
 **Where to read on**: `replica` (the door, and the table of handlers), `roles` (the states and the table of changes),
 `transitions` (entering a role), `poll` (the duties of each role, and until when it may sleep). The extensions of

@@ -1,8 +1,8 @@
 """The actions that the core asks for: a closed union of small values, in an ordered list.
 
 The order is the durability argument: each action may rely on the ones before it. PersistElection, TruncateLog,
-WriteSnapshotChunk and InstallSnapshot touch the disk: what follows them, and the next event, waits. Only FlushLog
-overlaps with everything else; its end comes back as `Flushed`.
+WriteSnapshotChunk and InstallSnapshot touch the disk: the actions that follow them, and the next event, wait. Only
+FlushLog overlaps with everything else; its end comes back as `Flushed`.
 """
 
 from __future__ import annotations
@@ -204,7 +204,8 @@ class AcceptAppends:
 
 @frozen
 class RefuseAppends:
-    """The leadership of `epoch` is over: what is unwritten was not appended, what is written has an unknown outcome."""
+    """The leadership of `epoch` is over: records that are not written yet were not appended, and the outcome of written
+    ones is unknown."""
 
     epoch: Epoch
 
@@ -251,7 +252,7 @@ class TakeSnapshot:
 
 @frozen
 class QuarantineState:
-    """The state of the state machine was found to be wrong at `offset`: let nobody read it, nor write it anywhere."""
+    """The state of the state machine was found to be wrong at `offset`: it must not be read, nor written anywhere."""
 
     offset: Offset
 

@@ -1,4 +1,4 @@
-"""Signs of life and patience: how long a follower waits for its leader, and a leader for its followers.
+"""Signs of life and patience: the time a follower waits for its leader, and a leader for its followers.
 
 **Check quorum.** A leader that no majority of voters fetches from resigns (KIP-595, Leader Progress Timeout).
 
@@ -43,7 +43,7 @@ def follow(
 def restart_fetch_timer(state: ReplicaState, role: Follower) -> None:
     """The leader has answered, or is not what is waited for: it has its whole time again.
 
-    Unless it has said good-bye: what it answered before that may come later, over another connection.
+    Unless it has said good-bye: its earlier answers may come later, over another connection.
     """
     if not role.is_left:
         role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms
@@ -67,7 +67,7 @@ def stand_soon(state: ReplicaState, role: Follower, pause_ms: int) -> None:
 
 
 def ask_again_later(state: ReplicaState, role: Follower) -> None:
-    """Leave the leader alone for a period with what a replica says of itself, and asks for itself (`joining`)."""
+    """Leave the leader alone for a period with UpdateRaftVoter and with the requests of `joining`."""
     role.update_due_ms = state.now_ms + state.config.fetch_timeout_ms
 
 

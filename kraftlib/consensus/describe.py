@@ -100,7 +100,7 @@ def _rows(
 
 
 def handle_describe_cluster(state: ReplicaState, event: RequestReceived[DescribeClusterRequest]) -> list[Action]:
-    """Answer a DescribeCluster: anybody may, as far as it knows."""
+    """Answer a DescribeCluster: any replica may, as far as it knows."""
     request = event.request
     if request.endpoint_type != CONTROLLERS:
         known = request.endpoint_type == BROKERS

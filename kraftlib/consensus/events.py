@@ -108,12 +108,13 @@ class StorageFailed:
 
     holes: tuple[OffsetRange, ...]
     begins_at: OffsetAndEpoch | None = None
-    """The stored snapshot at whose end the log begins now, if that has some of what was lost."""
+    """The stored snapshot at whose end the log begins now, if that snapshot has some of the lost records."""
 
 
 @frozen(kw_only=True)
 class RepairWritten:
-    """WriteRepair was performed, and the hole is not full: what comes next is at `end_offset`, after `epoch`."""
+    """WriteRepair was performed, and the hole is not full: the next missing record is at `end_offset`, after
+    `epoch`."""
 
     end_offset: Offset
     epoch: Epoch
@@ -121,14 +122,15 @@ class RepairWritten:
 
 @frozen
 class RepairRefused:
-    """WriteRepair found no space on the disk: what was gathered for the hole is gone, and the log is as it was."""
+    """WriteRepair found no space on the disk: the records fetched for the hole are gone, and the log is as it was."""
 
     reason: str
 
 
 @frozen(kw_only=True)
 class Repaired:
-    """WriteRepair has filled a hole, and what was fetched was swapped in; `holes` are left. The rest is of the log."""
+    """WriteRepair has filled a hole, and the fetched records were swapped in; `holes` are left. The rest is of the
+    log."""
 
     holes: tuple[OffsetRange, ...]
     end_offset: Offset
@@ -227,7 +229,7 @@ class SnapshotRefused:
     snapshot_id: OffsetAndEpoch
     reason: str
     lacks_space: bool = False
-    """Whether the disk is full, and nothing is wrong with what the leader sent."""
+    """Whether the disk is full while the leader's data is sound."""
 
 
 @frozen(kw_only=True)
@@ -264,7 +266,7 @@ class TransferRequested:
 
 @frozen
 class ReadBarrierRequested:
-    """The application wants to know from where to read; PassReadBarrier or RefuseReadBarrier has this number."""
+    """The application wants a read index; PassReadBarrier or RefuseReadBarrier has this number."""
 
     request: int
     timeout_ms: int

@@ -1,4 +1,4 @@
-"""Fetch, the follower's side: it asks for what comes after its log.
+"""Fetch, the follower's side: it asks for the records after its log.
 
 That very request tells the leader that everything before is flushed here. It is replication, discovery of the leader,
 its sign of life and the acknowledgement in one (KIP-595, Fetch).
@@ -33,9 +33,10 @@ FAILURES_TO_DOUBT = 2
 
 
 def find_leader(state: ReplicaState) -> list[Action]:
-    """Ask a random bootstrap server for the leader, one at a time: a Fetch anywhere is answered with who leads.
+    """Ask a random bootstrap server for the leader, one at a time: the answer to a Fetch names the leader, whichever
+    replica gives it.
 
-    Under nobody's name, and yet only once our log is flushed: no Fetch ever names an offset that is not.
+    The Fetch bears no replica id, and yet waits until our log is flushed: no Fetch ever names an offset that is not.
     """
     if not state.connections.idle or not may_fetch(state):
         return []
@@ -44,7 +45,7 @@ def find_leader(state: ReplicaState) -> list[Action]:
 
 
 def fetch_from_leader(state: ReplicaState, role: Follower) -> list[Action]:
-    """Ask the leader for what comes next, if it is not asked already and everything that we have is flushed.
+    """Fetch the next records from the leader, if no Fetch is under way and all that we have is flushed.
 
     That this offset is flushed is what the question means to the leader: it is never ahead of our disk (KAFKA-10533).
     """
@@ -57,8 +58,8 @@ def fetch_from_leader(state: ReplicaState, role: Follower) -> list[Action]:
 
 
 def may_fetch(state: ReplicaState) -> bool:
-    """Whether the disk has done all that a Fetch would vouch for, or go on from. What an older leader has begun to
-    repair is begun anew."""
+    """Whether the disk has done all that a Fetch would vouch for, or go on from. A repair that an older leader has
+    begun is begun anew."""
     if state.filling is not None:
         repair.forget_old_leader(state)
     is_repairing = state.filling is not None and state.filling.is_writing
@@ -72,7 +73,7 @@ def doubt_leader(state: ReplicaState, role: Follower) -> list[Action]:
 
 
 def ask_who_leads(state: ReplicaState, destination: int, place: Endpoint) -> Action:
-    """Ask another replica who leads and in which epoch, as nobody (-1).
+    """Ask another replica for the leader and its epoch, without a replica id (-1).
 
     It may be the leader, at an address that we do not know as its own: a Fetch that another overtakes must not count.
     """
@@ -80,9 +81,10 @@ def ask_who_leads(state: ReplicaState, destination: int, place: Endpoint) -> Act
 
 
 def _fetch(state: ReplicaState, role: Follower, place: Endpoint) -> Action:
-    """Ask the leader for what comes after our log, all of which is flushed; or for what is missing in it.
+    """Ask the leader for the records after our log, all of which is flushed; or for missing records of it.
 
-    While our vote is forgotten we ask as nobody: we may have voted for somebody newer, who was elected without it.
+    While our vote is forgotten the Fetch bears no replica id: we may have voted for a newer leader, which was elected
+    without this log.
     """
     question = _question(state, role)
     has_lost = state.log.holes or state.amnesia is not None
@@ -114,7 +116,7 @@ def _fetch_request(state: ReplicaState, position: OffsetAndEpoch, *, anonymous: 
     )
     role = state.role_state
     is_known = isinstance(role, Follower) and role.has_fetched
-    # The leader takes FULL_DISK_MAX_BYTES for a full disk, whatever is configured.
+    # The leader takes FULL_DISK_MAX_BYTES for a full disk, whatever limit is configured.
     max_bytes = FULL_DISK_MAX_BYTES if state.disk_full else max(state.config.fetch_max_bytes, FULL_DISK_MAX_BYTES + 1)
     return FetchRequest(
         cluster_id=state.cluster_id,
@@ -171,7 +173,7 @@ def _follow_log(
         outcome = begin_download(state, role, snapshot.end_offset, snapshot.epoch)
         replaces = role.download is not None and not role.download.fills
         if outcome is not None and replaces and state.log.holes and snapshot.end_offset < state.log.end_offset:
-            # Until it is fetched again, what stands behind the snapshot is acknowledged and not here.
+            # The records behind the snapshot are acknowledged and not here until they are fetched again.
             outcome = [*outcome, *repair.doubt_vote(state)]
         return outcome
     if state.disk_full and partition.records:
@@ -187,10 +189,11 @@ def _follow_log(
 
 
 def _truncate(state: ReplicaState, leader_end: OffsetAndEpoch) -> list[Action] | None:
-    """Cut our log back to where it may agree with the leader's: the end of their common epoch. Fetch tries again there.
+    """Cut our log back to the point up to which it may agree with the leader's: the end of their common epoch. Fetch
+    tries again there.
 
-    None: it would drop what is committed, so somebody has lost data, and our copy may be the only one (scenario L3).
-    A hole goes from its start, committed or not; the log then ends below the high watermark, which does not fall.
+    None: it would drop committed records, so some replica has lost data, and our copy may be the only one (scenario
+    L3). A hole goes from its start, committed or not; the log then ends below the high watermark, which does not fall.
     """
     if leader_end.epoch == 0:
         end_offset = min(leader_end.offset, state.log.end_offset)
@@ -214,7 +217,7 @@ def _cut(state: ReplicaState, end_offset: Offset) -> list[Action]:
     if not drops_hole:
         return [TruncateLog(end_offset)]
     # We may have acknowledged some of the missing records, and our shorter log does not say that a candidate must have
-    # them: we vote for nobody until all that is committed is here again.
+    # them: we grant no vote until all committed records are here again.
     return [*repair.doubt_vote(state), TruncateLog(end_offset)]
 
 
@@ -222,7 +225,7 @@ def handle_truncated(state: ReplicaState, event: LogTruncated) -> list[Action]:
     """Only whole batches go: take over where the log really ends. Where that is the end of a hole, the hole goes, too.
 
     Where it is below what is committed, a leader has named a high watermark amid a batch, and committed records went
-    with the rest of it: as after a lost hole, we vote for nobody.
+    with the rest of it: as after a lost hole, we grant no vote.
     """
     state.is_truncating = False
     ensure(event.end_offset <= state.log.end_offset, f"truncated to {event.end_offset}, not {state.log.end_offset}")

@@ -1,7 +1,7 @@
 """Fetch, the leader's side: it answers with records, and counts how far each replica is.
 
 The offset of a valid Fetch is how far a replica has flushed (KIP-595, Fetch): the leader keeps one `Progress` for each.
-What a majority of the voters has flushed is committed, and stays so: the high watermark advances to it.
+An offset that a majority of the voters has flushed is committed, and stays so: the high watermark advances to it.
 
     append -> answer parked Fetches with the bytes -> flush; a majority's offsets -> high watermark
 """
@@ -27,29 +27,32 @@ from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
 
 MAX_BYTES_LIMIT = 8 * 1024 * 1024
-"""Never more than this in one answer, whatever is asked for, but always one batch."""
+"""The limit of one answer, even if a Fetch asks for more; one batch is always sent."""
 
 FETCH_SERVED_FROM = 13
 """Below, the topic comes by name and Kafka's leader finds no topic id (KIP-595, Fetch)."""
 
 COMMIT_WAIT_MS = 10
-"""For so long the round of observers (`observer_rounds`) that a record asks for waits until it is committed."""
+"""The time for which a round of observers (`observer_rounds`) waits for the commit of the record that asks for it."""
 
 HIGH_WATERMARK_NEWS_DELAY_MS = 2
 """The time for which a response that would only tell a new high watermark (KIP-1166) waits for records to go with it.
 A caller that appends again as soon as its last record is committed then needs one round trip per commit, not two."""
 
 PARKED_MAX_MS = 60_000
-"""No Fetch is parked for longer, whatever it asks for: the connection over which it came may be gone long before."""
+"""The longest time for which a Fetch is parked, even if it asks for more: the connection over which it came may be gone
+long before."""
 
 OBSERVERS_MAX = 1_000
-"""So many observers are remembered, those that fetched last: a client that changes its id each time costs no more."""
+"""The number of observers that are remembered, those that fetched last: a client that changes its id each time costs no
+more."""
 
 FULL_DISK_MAX_BYTES = 1
-"""For how much a replica asks whose disk is full: nothing is taken, but an answer says that the leader lives."""
+"""The limit in the Fetch of a replica whose disk is full: nothing is taken, but an answer says that the leader
+lives."""
 
 WENT_BACK = "a voter went back"
-"""Under which `ReplicaState.refused` counts voters that fetch from before what they had acknowledged."""
+"""The reason by which `ReplicaState.refused` counts voters that fetch from before an offset they had acknowledged."""
 
 
 def handle_fetch(state: ReplicaState, event: RequestReceived[FetchRequest]) -> list[Action]:
@@ -158,7 +161,7 @@ def may_send(state: ReplicaState, fetcher: ReplicaKey | None) -> bool:
 
     Until a change of the voters is committed, it goes to the voters that it names alone. A voter that it removes would
     refuse its vote to the shorter logs of the others, who need it as long as they have not seen the change, and would
-    not stand: if the leader dies then, nobody could be elected. A Fetch under nobody's name is always served: it is
+    not stand: if the leader dies then, no voter could be elected. A Fetch without a replica id is always served: it is
     that of a replica without a vote to refuse (see `repair`).
     """
     return state.are_voters_committed or fetcher is None or fetcher in state.voters
@@ -183,7 +186,8 @@ def _ask_for_round(state: ReplicaState, role: Leader, delay_ms: int) -> None:
 
 
 def answer_parked(state: ReplicaState, role: Leader) -> list[Action]:
-    """Answer the Fetches that wait below the end, if records may leave. What an answer says is made once a version."""
+    """Answer the Fetches that wait below the end, if records may leave. The content of an answer is built once per
+    version."""
     if not role.parked:
         return []
     end_offset, start_offset = state.log.end_offset, state.log.start_offset
@@ -238,7 +242,7 @@ def handle_records(state: ReplicaState, event: RecordsSubmitted) -> list[Action]
 def wants_records(state: ReplicaState) -> bool:
     """Whether draining the accumulator now would move anything.
 
-    While our own flush runs and no voter waits for records, what arrives is better left to form the next batch.
+    While our own flush runs and no voter waits for records, newly arrived ones are better left to form the next batch.
     """
     role = state.role_state
     if not isinstance(role, Leader) or role.transfer is not None:
@@ -269,7 +273,7 @@ def record_progress(
         return update_high_watermark(state, role) if moved else []
     observer = role.observers.get(key)
     if observer is not None and observer.is_proven and not is_proven:
-        return []  # the replica itself was here, and this is somebody else
+        return []  # the replica itself was here, and this is another one
     if observer is None or observer.is_proven is not is_proven:
         role.observers.pop(key, None)
         if len(role.observers) >= OBSERVERS_MAX:
@@ -281,7 +285,7 @@ def record_progress(
 
 
 def update_high_watermark(state: ReplicaState, role: Leader) -> list[Action]:
-    """Advance to what a majority has flushed, our own copy included once it is flushed.
+    """Advance to the offset that a majority has flushed, our own copy included once it is flushed.
 
     Only beyond the start of the own epoch: a record of an older one is committed by the first of ours (Raft, figure 8).
     """
@@ -313,7 +317,7 @@ def advance_high_watermark(state: ReplicaState, offset: Offset) -> list[Action]:
 
 
 def follow_voters(state: ReplicaState, role: Leader) -> None:
-    """Move progress between voters and observers as the new voter set says; what is known of a replica is kept."""
+    """Move progress between voters and observers as the new voter set says; the progress of a replica is kept."""
     observers = [each for each in role.observers.values() if each.is_proven or each.key not in state.voters]
     known = {progress.key: progress for progress in (*role.progress.values(), *observers)}
     was_alone = not role.progress
@@ -336,7 +340,7 @@ def _progress_of(
 ) -> Progress:
     """Return what is known of this very key, or of the voter whose directory id the log now names; else nothing.
 
-    Of an observer without a directory id nobody knows whose disk it fetches for: what it has does not count.
+    The disk behind an observer without a directory id is unknown: its progress does not count.
     """
     progress, voter = known.get(key), voters.get(key.id)
     if progress is not None:

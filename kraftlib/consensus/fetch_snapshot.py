@@ -1,8 +1,8 @@
 """FetchSnapshot, both sides: a follower that lies before its leader's log fetches a snapshot instead (KIP-630).
 
 A Fetch tells it a snapshot id. It fetches the file in chunks of raw bytes, verifies the whole of it, and only then lets
-it replace its log. What has come is kept when the leader or the follower's own process ends, and goes on once the
-leader's bytes so far have proved to be the same (`extensions.snapshot_hash`).
+it replace its log. The received bytes are kept when the leader or the follower's own process ends, and the download
+goes on once the leader's bytes so far have proved to be the same (`extensions.snapshot_hash`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 
 MAX_BYTES_LIMIT = 8 * 1024 * 1024
-"""Never more than this in one answer, whatever is asked for."""
+"""The limit of one answer, even if a request asks for more."""
 
 BEGIN_ANEW = (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE)
 """Errors after which a Fetch, a little later, tells what snapshot to have from its beginning."""
@@ -84,8 +84,8 @@ def handle_fetch_snapshot(state: ReplicaState, event: ev.RequestReceived[FetchSn
 
 
 def begin_download(state: ReplicaState, role: Follower, end_offset: int, epoch: int) -> list[Action] | None:
-    """The leader's log begins behind ours: its snapshot is wanted. None: what it names is impossible."""
-    if end_offset < 1 or epoch < 0:  # the bootstrap checkpoint ends at 0 and is nobody else's
+    """The leader's log begins behind ours: its snapshot is wanted. None: the id that it names is impossible."""
+    if end_offset < 1 or epoch < 0:  # the bootstrap checkpoint ends at 0, and no other snapshot does
         state.refuse("impossible snapshot", f"the leader names {end_offset}@{epoch}")
         return None
     snapshot_id = OffsetAndEpoch(offset=end_offset, epoch=epoch)
@@ -181,7 +181,7 @@ def _is_next_chunk(state: ReplicaState, download: Download, partition: FetchSnap
 
 
 def drop_download(state: ReplicaState, role: Follower) -> list[Action]:
-    """Forget what was downloaded: nobody will want the rest of it."""
+    """Forget what was downloaded: the rest of it is not needed any more."""
     was_kept, role.download, state.kept = state.kept, None, None
     return [] if was_kept is None else [act.DropSnapshotDownload()]
 
@@ -228,7 +228,8 @@ def handle_chunk_written(state: ReplicaState, event: ev.SnapshotChunkWritten) ->
 
 
 def _use(state: ReplicaState, role: Follower, download: Download) -> list[Action]:
-    """Let it take the place of the log, or of what is missing in the log; begin again where that is not so any more."""
+    """Let the snapshot take the place of the log, or of its missing records; begin again where that is not so any
+    more."""
     wants_filling = state.filling is not None or download.heals
     if download.fills != (wants_filling and state.log.may_begin_at(download.snapshot_id)):
         return drop_download(state, role)
@@ -239,7 +240,7 @@ def _use(state: ReplicaState, role: Follower, download: Download) -> list[Action
 def handle_snapshot_adopted(state: ReplicaState, event: ev.SnapshotAdopted) -> list[Action]:
     """The snapshot replaces the missing records, and the log behind them stays as it is."""
     state.log.adopt(event.snapshot_id, event.controls, event.holes, event.control_batches)
-    logger.warning("%s: snapshot %s stands in for what was missing", state.id_text, event.snapshot_id)
+    logger.warning("%s: snapshot %s stands in for the missing records", state.id_text, event.snapshot_id)
     _end_download(state)
     reloads = reload_state(state, event.snapshot_id)
     if state.high_watermark is not None and event.snapshot_id.offset <= state.high_watermark <= state.log.end_offset:
@@ -258,7 +259,7 @@ def handle_snapshot_installed(state: ReplicaState, event: ev.SnapshotInstalled) 
 
 
 def _end_download(state: ReplicaState) -> None:
-    """The download is in its place: the leader has its whole time again for what comes next."""
+    """The download is in its place: the leader has its whole time again for the next answer."""
     state.filling = state.kept = None
     role = state.role_state
     if isinstance(role, Follower):

@@ -36,7 +36,7 @@ from kraftlib.wire.messages.raft_voters import (
 )
 
 SILENT_PERIODS = 3
-"""So many times in a row the leader must say that the voter of our id has not fetched again."""
+"""The number of times in a row that the leader must say that the voter of our id has not fetched again."""
 
 METADATA_PARTITION = DescribeQuorumRequest.PartitionData(partition_index=0)
 DESCRIBE_QUORUM = DescribeQuorumRequest(
@@ -48,7 +48,7 @@ JOIN_GOES_ON = (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.DUPLICATE
 
 
 def _place_to_ask(state: ReplicaState, role: Follower) -> Endpoint | None:
-    """Where the leader may be asked something else than what comes next in the log; None while it may not.
+    """The endpoint for a request to the leader other than a Fetch of the next records; None while it may not.
 
     After a failure a Fetch goes first: a question that is never answered in time would leave no room for any.
     """
@@ -66,7 +66,7 @@ def _place_to_update(state: ReplicaState, role: Follower) -> Endpoint | None:
 
 
 def maybe_update_voter(state: ReplicaState, role: Follower) -> list[Action]:
-    """Tell the leader where we are reached and what we support, if the voter set does not say so."""
+    """Tell the leader our endpoints and supported versions, if the voter set does not have them."""
     if role.updated_voter or state.now_ms < role.update_due_ms:
         return []
     place = _place_to_update(state, role)
@@ -142,7 +142,7 @@ def maybe_join(state: ReplicaState, role: Follower) -> list[Action]:
     if known is not None and role.predecessor_silence < SILENT_PERIODS:
         request = DESCRIBE_QUORUM
     elif known is not None:
-        role.predecessor_silence = 0  # whatever becomes of this request, the next one is asked for anew
+        role.predecessor_silence = 0  # the next request is decided anew, however this one ends
         disk = known.key.directory_id or ZERO_UUID
         request = RemoveRaftVoterRequest(cluster_id=state.cluster_id, voter_id=known.key.id, voter_directory_id=disk)
     else:
@@ -173,7 +173,7 @@ def join_deadline_ms(state: ReplicaState, role: Follower) -> int | None:
 def handle_join_response(
     state: ReplicaState, outstanding: Outstanding[Message], response: AddRaftVoterResponse | RemoveRaftVoterResponse
 ) -> list[Action]:
-    """Done, or to be tried again after a period; what is wrong for good is said once and left alone for longer."""
+    """Done, or to be tried again after a period; an error that stays is logged once and left alone for longer."""
     if response.error_code in JOIN_GOES_ON:
         state.connections.succeeded(outstanding.destination)
         if isinstance(state.role_state, Follower):
@@ -213,7 +213,7 @@ def handle_describe_response(
 
 
 def handle_update_voter(state: ReplicaState, event: RequestReceived[UpdateRaftVoterRequest]) -> list[Action]:
-    """A voter says where it is reached now and what it supports."""
+    """A voter tells its present endpoints and supported versions."""
     error, actions = _accept_update(state, event.request)
     return [*actions, SendResponse(event.request_id, responses.update_voter(state, error=error))]
 

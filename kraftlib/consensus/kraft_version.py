@@ -1,6 +1,6 @@
 """UpdateFeatures raises kraft.version from 0 to 1: a static quorum becomes a dynamic one (KIP-853, UpdateFeatures).
 
-The voters tell the leader who they are and what they support (UpdateRaftVoter). Once it knows that of all of them, one
+The voters tell the leader their keys and supported versions (UpdateRaftVoter). Once it knows that of all of them, one
 control batch with the new version and the voter set makes the quorum dynamic, from the offset at which it is read on.
 Other features belong to the application on top, of which this replica knows nothing.
 """
@@ -62,7 +62,7 @@ def _features_error(state: ReplicaState, request: UpdateFeaturesRequest) -> tupl
 
 
 def _uncommitted_error(state: ReplicaState) -> tuple[ErrorCode, str | None]:
-    """Whether the level that stands in our log may still be cut off: then nobody must be told that he has it."""
+    """Whether the level that stands in our log may still be cut off: then no answer may say that it is in force."""
     offset = state.log.kraft_version.latest_offset
     if offset is None or (state.high_watermark is not None and offset < state.high_watermark):
         return ErrorCode.NONE, None

@@ -1,6 +1,6 @@
 """The core's small picture of the log: ends, epoch starts, snapshots, voters. Never a record's bytes.
 
-* `flushed_offset <= end_offset`; what is beyond the first may be lost in a crash and vouches for nothing;
+* `flushed_offset <= end_offset`; records beyond the first may be lost in a crash and vouch for nothing;
 * `epoch_starts` ascends in both columns;
 * `log_version` grows with every truncation and installed snapshot: a flush that began before vouches for nothing after.
 """
@@ -131,7 +131,7 @@ class LogView:
             return VALID
         starts = self.epoch_starts
         if starts and epoch == starts[-1].epoch and starts[-1].start_offset < offset <= self.end_offset:
-            return VALID  # it ends in our latest epoch: what nearly every Fetch says, so it is answered first
+            return VALID  # nearly every Fetch ends in our latest epoch, so this is answered first
         earliest, latest = self.earliest_snapshot, self.latest_snapshot
         if earliest is not None and latest is not None:
             at_start_of_another = offset == self.start_offset and epoch != earliest.epoch
@@ -217,7 +217,7 @@ class LogView:
         self.holes = list(holes)
         self.end_offset = self.flushed_offset = max(self.end_offset, end_offset)
         self.epoch_starts = list(epoch_starts)
-        # A snapshot of our own may be ahead of the log: what tells of the voters here stands in the log then.
+        # A snapshot of our own may be ahead of the log: the voters then are those that stand in the log.
         behind = [snapshot.offset for snapshot in self.snapshots if snapshot.offset <= self.end_offset]
         first = max([self.start_offset, *behind])
         self.voters.truncate(first)
@@ -241,12 +241,12 @@ class LogView:
 
     def is_whole_before(self, snapshot_id: OffsetAndEpoch) -> bool:
         """Whether this log, as it was when it was whole, has the records that a snapshot of this id replaces. Not where
-        that ends amid what is missing: nobody knows of which epoch that was."""
+        that ends amid what is missing: the epoch there is unknown."""
         amid = any(hole.start_offset < snapshot_id.offset < hole.end_offset for hole in self.holes)
         return not amid and self._reaches(snapshot_id) and self.epoch_before(snapshot_id.offset) == snapshot_id.epoch
 
     def may_begin_at(self, snapshot_id: OffsetAndEpoch) -> bool:
-        """Whether a snapshot of a leader that has all that this log ever had may stand in for what is before it. If its
+        """Whether a snapshot of a leader that has all records of this log may stand in for those before its end. If its
         last record is missing here, its epoch is the word of the leader, which has found the end of our log valid."""
         is_missing = any(hole.start_offset < snapshot_id.offset <= hole.end_offset for hole in self.holes)
         is_same = is_missing or self.epoch_before(snapshot_id.offset) == snapshot_id.epoch

@@ -1,4 +1,4 @@
-"""Observers are told in rounds where they are many: what they cost is bounded, and so is how late they are.
+"""Observers are told in rounds where they are many: the load that they cause is bounded, and so is their delay.
 
 Each answer to an observer brings its next Fetch, so a leader with 500 observers that told each of them of every record
 at once, and of its commit once more, would do little else. With more than `observers_at_once` observers
@@ -77,7 +77,7 @@ def _next_round(state: ReplicaState, role: Leader) -> list[ParkedFetch]:
 
 
 def _with_news(state: ReplicaState, role: Leader) -> Iterator[ParkedFetch]:
-    """Yield those that there is something new for, who has waited longest first."""
+    """Yield the observers that have something new to fetch, in the order in which they began to wait."""
     high_watermark = -1 if state.high_watermark is None else state.high_watermark
     for parked in role.waiting_observers.values():
         if parked.high_watermark < high_watermark or _is_behind(state, parked):

@@ -1,8 +1,8 @@
 """At most one request is outstanding per destination, and a response is used once (KIP-595, Configurations).
 
 A response counts only if it answers the outstanding request: a late, duplicated or foreign one finds nothing here. A
-change of role forgets everything, so that no response to a request of an earlier role is ever used. What a Fetch asked
-stands beside it as a `FetchQuestion`: its response counts only while that still is the question.
+change of role forgets everything, so that no response to a request of an earlier role is ever used. The question of a
+Fetch stands beside it as a `FetchQuestion`: its response counts only while that still is the question.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Outstanding(Generic[RequestT]):
     read_round: int = 0
     """Of a BeginQuorumEpoch: the newest round of reads that had begun when it was sent."""
     question: FetchQuestion | None = None
-    """Of a Fetch to the leader: what it asks. None for a Fetch that only asks who leads."""
+    """Of a Fetch to the leader: its question. None for a Fetch that only asks who leads."""
 
 
 @attrs.define(kw_only=True)
@@ -127,7 +127,7 @@ class OutstandingRequests:
         self._failures.pop(destination, None)
 
     def retry_now(self, destination: int) -> None:
-        """Ask again at once: what failed was the connection, and a new one may be had."""
+        """Ask again at once: only the connection failed, and a new one may be had."""
         self._backing_off.pop(destination, None)
 
     def is_ready(self, destination: int, now_ms: int) -> bool:
@@ -165,7 +165,7 @@ class OutstandingRequests:
         return min(times, default=None)
 
     def forget(self) -> None:
-        """Forget everything: answers to what was asked before are not heard any more."""
+        """Forget everything: answers to earlier requests are not heard any more."""
         self.requests.clear()
         self._awaiting.clear()
         self._backing_off.clear()

@@ -1,7 +1,7 @@
 """The duties of a replica in its role, and until when it may sleep (KIP-595, Leader Progress Timeout).
 
-`poll` is called after every event: whatever is due is done, a change of role included, until nothing more is due.
-Nothing depends on being polled at an exact time.
+`poll` is called after every event: everything that is due is done, a change of role included, until nothing more is
+due. Nothing depends on being polled at an exact time.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ TURNS_MAX: Final = 16
 def poll(state: ReplicaState) -> list[Action]:
     """Do everything that is due now.
 
-    It runs after every event, and hardly ever finds anything. So what is rare is asked for here, where it costs a look
-    at one field, and not in a function of its own.
+    It runs after every event, and hardly ever finds anything. So rare work is asked for here, where it costs a look at
+    one field, and not in a function of its own.
     """
     log = state.log
     if log.flushed_offset == log.end_offset:
@@ -97,7 +97,7 @@ def _role_deadlines(state: ReplicaState) -> list[int | None]:
             times.append(state.flush_waiting_since_ms + state.config.fetch_timeout_ms)
         return times if role.change is None else [*times, role.change.deadline_ms]
     if state.shutting_down:
-        # It stands no more, and asks nobody: only the end of the shutdown has a time.
+        # It stands no more, and sends no requests: only the end of the shutdown has a time.
         return []
     if isinstance(role, Follower):
         if not state.is_voter:
@@ -195,7 +195,7 @@ def _reason_to_resign(state: ReplicaState, role: Leader) -> str | None:
         return "asked to resign"
     waiting_ms = 0 if state.flush_waiting_since_ms is None else state.now_ms - state.flush_waiting_since_ms
     if waiting_ms >= state.config.fetch_timeout_ms and len(state.voters) > 1:
-        # Its followers still hear from it, so nobody else would notice: it commits nothing of its own any more.
+        # Its followers still hear from it, so no other replica would notice: it commits nothing of its own any more.
         return f"the disk has made nothing durable for {waiting_ms} ms"
     if state.now_ms >= role.check_quorum_deadline_ms and (len(state.voters) > 1 or not state.is_voter):
         return "no majority fetches"
@@ -229,7 +229,8 @@ def _may_hand_over(state: ReplicaState, role: Leader) -> bool:
 
 
 def preferred_successors(role: Leader) -> tuple[ReplicaKey, ...]:
-    """The remote voters: who is to lead first, then the most caught-up ones, of these the ones that are wanted most."""
+    """The remote voters: the one that shall lead first, then the most caught-up ones, and of these the most wanted
+    ones."""
     wanted = role.transfer.target_id if role.transfer is not None else None
 
     def rank(progress: Progress) -> tuple[bool, int, int, int]:
@@ -247,7 +248,7 @@ def poll_resigned(state: ReplicaState, role: Resigned) -> list[Action]:
 
 
 def _maybe_complete_shutdown(state: ReplicaState) -> list[Action]:
-    """A graceful end is reached when somebody else leads, or nobody else could, or time is up."""
+    """A graceful end is reached when there is another leader, or no other voter could lead, or time is up."""
     if state.shutdown_deadline_ms is None or state.shutdown_complete:
         return []
     others = state.voters.others(state.key)

@@ -103,7 +103,7 @@ def _learn_of_leader(
     endpoints = _named_endpoints(request.leader_endpoints)
     actions = maybe_follow(state, partition.leader_epoch, partition.leader_id, endpoints, source)
     if actions is None:
-        # An error code here may stop a Kafka peer, which is not at fault for what another replica told us.
+        # An error code here may stop a Kafka peer, which is not at fault for the word of another replica.
         return [SendResponse(event.request_id, None)], []
     return None, actions
 

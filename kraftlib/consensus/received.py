@@ -18,12 +18,12 @@ from kraftlib.types import OffsetAndEpoch
 
 
 def acceptable_batches(state: ReplicaState, records: bytes | memoryview) -> tuple[Batch, ...]:
-    """Return the leading batches that continue our log; what does not fit, and all behind it, is dropped."""
+    """Return the leading batches that continue our log; a batch that does not fit, and all behind it, is dropped."""
     return _leading_batches(state, records, state.log.end, voters_of_a_record(state))
 
 
 def read_batches_after(state: ReplicaState, records: bytes | memoryview, after: OffsetAndEpoch) -> tuple[Batch, ...]:
-    """Return the leading batches that continue a log which ends at `after`: what fills a hole in ours."""
+    """Return the leading batches that continue a log which ends at `after`: the records that fill a hole in ours."""
     return _leading_batches(state, records, after, None)
 
 

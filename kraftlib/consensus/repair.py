@@ -1,10 +1,10 @@
 """A replica whose disk has lost something that was durable, until it has it again. (Beyond Kafka.)
 
-**Missing records.** Its log keeps its end: it has acknowledged what it cannot read any more, so it votes for nobody
-whose log is shorter, and nothing is cut. It does not stand, since it could not serve. It fetches what is missing from
-the leader:
+**Missing records.** Its log keeps its end: it has acknowledged records that it cannot read any more, so it votes for no
+candidate with a shorter log, and nothing is cut. It does not stand, since it could not serve. It fetches what is
+missing from the leader:
 
-    ask     a Fetch at the end of our log, under nobody's name, so that it acknowledges nothing. If the leader finds it
+    ask     a Fetch at the end of our log, without a replica id, so that it acknowledges nothing. If the leader finds it
             valid, everything that we ever had is in the leader's log, the missing records included; if it diverges, the
             end is cut as ever, and perhaps what is missing with it
     fill    Fetches from the start of the first hole on, under our own name: they say that we have nothing beyond. The
@@ -14,9 +14,9 @@ Both happen in one epoch: with another leader the first step is taken again, so 
 in one log.
 
 **A lost election state** (KIP-595, Vote). It may have voted in an epoch that it does not know any more. A second vote
-in it could make a second leader; and what it acknowledges to a leader of an older epoch would be counted there, though
-it has helped to elect a newer one that lacks it. So it neither votes nor stands nor counts: it fetches as nobody, and
-confirms no leader. Its vote comes back when, in one epoch e, all of this is true:
+in it could make a second leader; and records that it acknowledges to a leader of an older epoch would be counted there,
+though it has helped to elect a newer one that lacks them. So it neither votes nor stands nor counts: it fetches without
+a replica id, and confirms no leader. Its vote comes back when, in one epoch e, all of this is true:
 
 1. it follows the leader L of e, and L knows its high watermark: a majority holds a record of e;
 2. an answer of L without records has shown that everything in L's log is here, flushed: L's end was reached;
@@ -45,7 +45,8 @@ from kraftlib.wire.messages.fetch import FetchResponse
 
 
 def handle_storage_failed(state: ReplicaState, event: StorageFailed) -> list[Action]:
-    """The disk has lost these ranges: lead no more, and fetch them. What a snapshot of ours has is not missing."""
+    """The disk has lost these ranges: lead no more, and fetch them. A range that a snapshot of ours covers is not
+    missing."""
     if event.begins_at is not None:
         state.log.delete_before(event.begins_at)
         if not event.holes:
@@ -66,7 +67,8 @@ def handle_storage_failed(state: ReplicaState, event: StorageFailed) -> list[Act
 
 
 def fetch_position(state: ReplicaState) -> OffsetAndEpoch:
-    """Return from where to fetch: the end of the log, or while a hole is being filled what is missing of it."""
+    """Return the offset and epoch to fetch after: the end of the log, or while a hole is being filled what is missing
+    of it."""
     filling = state.filling
     if filling is None:
         return state.log.end
@@ -91,14 +93,14 @@ def handle_repair_response(state: ReplicaState, partition: FetchResponse.Partiti
         state.filling = Filling(epoch=state.epoch, next_offset=hole.start_offset, last_epoch=before)
         return []
     filling = state.filling
-    if filling.epoch != state.epoch:  # what this leader sends must not meet there with what another one has sent
+    if filling.epoch != state.epoch:  # records of this leader must not meet there with those of another one
         return None
     if filling.is_writing:
         return None
     position = OffsetAndEpoch(offset=filling.next_offset, epoch=filling.last_epoch)
     batches = read_batches_after(state, partition.records or b"", position)
     is_last = hole == state.log.holes[-1] and hole.end_offset == state.log.end_offset
-    if not is_last:  # what stands behind it is as long as it ever was, and what fills it ends there
+    if not is_last:  # the log behind the hole keeps its length, and the fetched records end where it begins
         batches = tuple(batch for batch in batches if batch.end_offset <= hole.end_offset)
     if not batches:
         state.filling = None
@@ -154,7 +156,7 @@ def truncated_end(state: ReplicaState, end_offset: Offset) -> Offset:
 
 
 def doubt_vote(state: ReplicaState) -> list[Action]:
-    """Vote for nobody, durably, until all that the leader has is here: records that we acknowledged are gone."""
+    """Grant no vote, durably, until all records of the leader are here: records that we acknowledged are gone."""
     state.amnesia = state.amnesia or Amnesia()
     return persist(state)
 

@@ -67,7 +67,7 @@ from kraftlib.wire.messages.vote import VoteRequest
 
 
 class Replica:
-    """One replica's consensus: told what happened and what time it is, it says what to do.
+    """One replica's consensus: given an event and the time, it returns the actions to perform.
 
     It touches no clock, file, socket or thread; chance comes from `random` alone. `wall_offset_ms` (wall clock minus
     the clock of `now_ms`) is for the timestamps in control records and may be corrected at any time.
@@ -143,7 +143,7 @@ class Replica:
 
     @property
     def state(self) -> ReplicaState:
-        """The memory of the core, for checkers and scripts to read; nobody else changes it."""
+        """The memory of the core, for checkers and scripts to read; only the core itself changes it."""
         return self._state
 
     @property

@@ -68,7 +68,8 @@ def bootstrap_servers(state: ReplicaState) -> list[tuple[int, Endpoint]]:
 
 
 def known_replicas(state: ReplicaState) -> dict[Endpoint, ReplicaId]:
-    """Return where the other voters and the leader are reached on our listener; what the leader says of itself wins."""
+    """Return where the other voters and the leader are reached on our listener; the leader's own word about itself
+    wins."""
     places = {voter.key.id: endpoint_of(state, voter.endpoints) for voter in state.voters.others(state.key)}
     leader_id, leader_place = state.leader_id, endpoint_of(state, state.leader_endpoints)
     if leader_id is not None and leader_id != state.key.id and leader_place is not None:
@@ -107,7 +108,7 @@ def error_name(code: int) -> str:
 
 
 def back_off(state: ReplicaState, outstanding: Outstanding[Message]) -> None:
-    """Leave the peer alone for a while: it failed, or what it said was of no use."""
+    """Leave the peer alone for a while: it failed, or its answer was of no use."""
     state.connections.failed(outstanding.destination, state.now_ms, state.jittered_backoff_ms())
 
 
@@ -115,7 +116,7 @@ def common_part(state: ReplicaState, outstanding: Outstanding[Message], answer: 
     """Handle what all responses have in common (KIP-595, Vote); say whether the rest concerns the caller.
 
     Where Kafka asks again at once we pause for the retry backoff, with jitter: the answer was no failure, but as long
-    as nobody knows a leader Kafka's peers ask each other thousands of times a second.
+    as no leader is known Kafka's peers ask each other thousands of times a second.
     """
     if answer.top_level_error != ErrorCode.NONE or answer.misplaced:
         what = "another partition" if answer.misplaced else error_name(answer.top_level_error)

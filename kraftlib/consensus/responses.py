@@ -207,7 +207,8 @@ def fetch_snapshot(
 ) -> FetchSnapshotResponse:
     """Answer a FetchSnapshot; the caller that has the file puts size and bytes in.
 
-    Errors carry *empty*, not null, records: Kafka's own fail on the null and reach nobody (KIP-630, FetchSnapshot).
+    Errors carry *empty*, not null, records: Kafka's own error responses fail on the null and never arrive (KIP-630,
+    FetchSnapshot).
     """
     leader = _leader_number(state)
     partition = FetchSnapshotResponse.PartitionSnapshot(

@@ -110,7 +110,8 @@ class Progress:
     confirmed_round: int = 0
     """The newest round of reads in which it has said that it knows of no newer leader."""
     is_proven: bool = True
-    """Whether its Fetches came from a peer that may speak as this replica. What others say never counts for a voter."""
+    """Whether its Fetches came from a peer that may speak as this replica. Fetches of other peers never count for a
+    voter."""
     has_space: bool = True
     """Whether its disk has room for more records; a replica whose disk is full asks for one byte."""
 
@@ -221,7 +222,7 @@ class Leader:
     change: VoterChange | None = None
     control_waits: bool = False
     """Control records wait to be appended, perhaps for long: behind a flush, or a transfer of the leadership. Until
-    then the log does not say who the voters will be, and nobody is to change them again."""
+    then the log does not have the next voters, and they may not be changed again."""
     preferred_voters: dict[ReplicaId, PreferredVoter] = attrs.field(factory=dict)
     """Voters with an election priority."""
     read_rounds: int = 0
@@ -235,7 +236,7 @@ class Leader:
 
 @attrs.define(kw_only=True)
 class Download:
-    """A snapshot on its way from the leader. What has come outlives the leader, and this replica's process.
+    """A snapshot on its way from the leader. The received bytes outlive the leader, and this replica's process.
 
     All bytes are of one file, since snapshots of one id differ between replicas. An epoch has one leader, and ends
     with its process. So the bytes go on as they are in the epoch in which they came; in any other one, and after a
@@ -244,7 +245,7 @@ class Download:
 
     snapshot_id: OffsetAndEpoch
     source_epoch: Epoch | None
-    """In which epoch the leader has sent, or proved, these bytes; None after a restart."""
+    """The epoch in which the leader has sent, or proved, these bytes; None after a restart."""
     position: int = 0
     size: int | None = None
     unproven: bool = False
@@ -256,7 +257,7 @@ class Download:
     not_before_ms: int = 0
     """When the next bytes may be asked for, where there is a limit to their rate."""
     fills: bool = False
-    """It is to stand in for what is missing in our log, which goes on behind it."""
+    """It is to stand in for the missing records of our log, which goes on behind it."""
     heals: bool = False
     """It is to replace a wrong state (`extensions.state_digests`): nothing need be missing in our log."""
 
@@ -269,7 +270,7 @@ class Heard(enum.Enum):
     ANSWER = "answer"
     """A Fetch has succeeded: the follower refuses pre-votes (KIP-996)."""
     GOOD_BYE = "good-bye"
-    """The leader leaves. What it answered before that and comes after it is no sign of life."""
+    """The leader leaves. An answer from before the good-bye that comes after it is no sign of life."""
     GOOD_BYE_TO_US = "good-bye to us"
     """The leader leaves, and has named us first among those who should stand."""
 

@@ -1,4 +1,5 @@
-"""The snapshots that a replica has stored: when the log begins at one, and what follows when one is lost (KIP-630)."""
+"""The snapshots that a replica has stored: when the log begins at one, and the consequences when one is lost
+(KIP-630)."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def _has_passed(view: LogView, snapshot_id: OffsetAndEpoch) -> bool:
 
 
 def handle_snapshot_damaged(state: ReplicaState, event: SnapshotDamaged) -> list[Action]:
-    """It is sent to nobody any more, nor loaded, and nothing goes on its word."""
+    """It is not sent or loaded any more, and nothing relies on it."""
     if event.snapshot_id not in state.log.snapshots:
         return []
     state.log.lose_snapshot(event.snapshot_id)
@@ -77,7 +78,7 @@ def handle_retention_due(state: ReplicaState, event: RetentionDue) -> list[Actio
 
 
 def _being_sent(state: ReplicaState) -> Iterable[OffsetAndEpoch]:
-    """Return the snapshots that somebody asked for within the last fetch timeout."""
+    """Return the snapshots that a replica asked for within the last fetch timeout."""
     role = state.role_state
     if not isinstance(role, Leader):
         return ()
@@ -87,10 +88,10 @@ def _being_sent(state: ReplicaState) -> Iterable[OffsetAndEpoch]:
 
 
 def _begin_log_at(state: ReplicaState, snapshot_id: OffsetAndEpoch) -> list[Action]:
-    """Let what the snapshot replaces go, with what is missing of it."""
+    """Drop the records that the snapshot replaces, and the missing ranges among them."""
     holes = list(state.log.holes)
     state.log.delete_before(snapshot_id)
     if state.log.holes != holes:
         state.filling = None
-        logger.warning("%s: snapshot %s stands in for what was missing", state.id_text, snapshot_id)
+        logger.warning("%s: snapshot %s stands in for the missing records", state.id_text, snapshot_id)
     return [DeleteBefore(snapshot_id), FlushLog(state.log.log_version)]

@@ -40,7 +40,8 @@ from kraftlib.types import (
 logger = logging.getLogger("kraftlib.consensus")
 
 FADING_MAX: Final = 6
-"""So many times at most the effect of a priority is halved, and the patience with a stalled quorum doubled."""
+"""The greatest number of times that the effect of a priority is halved, and the patience with a stalled quorum
+doubled."""
 
 LAST_RESORT_ROUNDS: Final = 2
 """For so many rounds of the others, each a fetch timeout and an election, a voter waits that cannot serve as leader."""
@@ -49,7 +50,8 @@ OF_OUR_EPOCH: Final = (Leader, Resigned)
 """The roles in which a replica is the leader that its epoch has, or had."""
 
 WARNINGS_MAX: Final = 200
-"""So many refusals, of different reasons or peers, are logged at WARNING in one life of a replica."""
+"""The greatest number of refusals, of different reasons or peers, that are logged at WARNING in one life of a
+replica."""
 
 
 @attrs.define(kw_only=True)
@@ -168,7 +170,8 @@ class ReplicaState:
     high_watermark: Offset | None = None
     """One past the last committed record; None where it is not known, as at the start of an own leadership."""
     committed_offset: Offset = 0
-    """The greatest high watermark ever known here: nothing below it is truncated, but for what the disk has lost."""
+    """The greatest high watermark ever known here: nothing below it is truncated, except records that the disk has
+    lost."""
     amnesia: Amnesia | None = None
     """It neither votes nor stands, since it may have voted already; None while its election state is known."""
     is_truncating: bool = False
@@ -176,7 +179,8 @@ class ReplicaState:
     filling: Filling | None = None
     """The missing range that is being fetched, or None if no replica is known to hold it."""
     disk_full: bool = False
-    """Nothing more is taken from the leader; what it says of itself is. As a leader it hands over."""
+    """No more records are taken from the leader, though its answers count as signs of life. As a leader it hands
+    over."""
     disk_full_since_ms: int = 0
     machine_failed_ms: int | None = None
     """When its state machine stopped for good (see `extensions.failed_state_machine`)."""
@@ -193,7 +197,7 @@ class ReplicaState:
     kept: Download | None = None
     """The download whose bytes are on the disk, be it under way or not."""
     learned_commit: OffsetAndEpoch | None = None
-    """The end of what is committed, as another answer than that to a Fetch says (see `extensions.commit_news`)."""
+    """The committed end that an answer other than that to a Fetch has told (see `extensions.commit_news`)."""
     reads: list[Read] = attrs.field(factory=list)
     """The pending reads, in the order of asking."""
     shutdown_deadline_ms: int | None = None

@@ -38,7 +38,7 @@ from kraftlib.wire.apis import ErrorCode
 
 
 def enter(state: ReplicaState, role_state: RoleState, epoch: Epoch, reason: str) -> list[Action]:
-    """Enter a role. What the next election depends on is durable before anyone hears of it."""
+    """Enter a role. The state on which the next election depends is durable before a message of it leaves."""
     before = state.role_state
     ensure(role_state.role in NEXT_ROLES[before.role], f"{before.role} cannot become {role_state.role}: {reason}")
     ensure(epoch >= state.epoch, f"epoch {epoch} is behind {state.epoch}: {reason}")
@@ -89,7 +89,7 @@ def close_leadership(state: ReplicaState, leader: Leader, epoch: Epoch) -> list[
 def become_unattached(
     state: ReplicaState, epoch: Epoch, reason: str, *, leader_id: ReplicaId | None = None
 ) -> list[Action]:
-    """Follow nobody, in a newer epoch or after a lost pre-vote in the same one.
+    """Follow no leader, in a newer epoch or after a lost pre-vote in the same one.
 
     A vote survives while the epoch does. The *remaining* election time is kept where there is one: a stream of requests
     with ever higher epochs must not postpone this voter's own candidacy for ever.
@@ -109,7 +109,7 @@ def become_unattached(
 
 
 def become_prospective(state: ReplicaState, reason: str) -> list[Action]:
-    """Ask for pre-votes. Nothing is written: an epoch that nobody would follow is not begun (KIP-996)."""
+    """Ask for pre-votes. Nothing is written: an epoch that no voter would follow is not begun (KIP-996)."""
     ensure(state.may_stand, "only a voter that knows its votes stands")
     before = state.role_state
     tally = Tally(state.voters)
@@ -209,7 +209,7 @@ def become_follower(
     state: ReplicaState, epoch: Epoch, leader_id: ReplicaId, leader_endpoints: Endpoints, reason: str
 ) -> list[Action]:
     """Fetch from the leader of `epoch`. A vote cast in the same epoch is kept: it may not be cast twice."""
-    ensure(leader_id != state.key.id, "nobody follows himself")
+    ensure(leader_id != state.key.id, "a replica does not follow itself")
     ensure(leader_endpoints, f"leader {leader_id} has no endpoint")
     own_listener = state.config.listener_name.upper()
     if own_listener not in leader_endpoints:
@@ -235,7 +235,7 @@ def become_follower(
 
 
 def stop_standing(state: ReplicaState, reason: str) -> list[Action]:
-    """End a candidacy, and the asking before it; what a candidate has voted in its epoch it leaves with the epoch."""
+    """End a candidacy, and the asking before it; the vote of a candidate in its epoch is left with the epoch."""
     role = state.role_state
     if isinstance(role, Prospective):
         return become_unattached(state, state.epoch, reason, leader_id=role.leader_id)
@@ -319,7 +319,7 @@ def first_role(state: ReplicaState, election: ElectionState) -> RoleState:
     """Pick the role that the recorded election asks for; the first matching row of the table wins."""
     deadline_ms = state.random_election_deadline_ms()
     if election.leader_id == state.key.id:
-        if election.epoch >= LAST_EPOCH:  # there is no epoch to leave for, and nobody else may have this one
+        if election.epoch >= LAST_EPOCH:  # there is no epoch to leave for, and no other voter may lead this one
             return Unattached(voted_key=state.key)
         others = {voter.key.id for voter in state.voters.others(state.key)}
         return Resigned(election_deadline_ms=deadline_ms, unacknowledged=others)

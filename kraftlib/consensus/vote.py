@@ -21,7 +21,8 @@ from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.vote import VoteRequest, VoteResponse
 
 SLOTS_TO_GO_FIRST = 3
-"""So many slots of `leader_loss_stagger_ms`, and one for each voter of a lower id, another one may go first."""
+"""The number of slots of `leader_loss_stagger_ms`, beside one for each voter of a lower id, for which another voter may
+go first."""
 
 ROUND_TRIPS_TO_GO_FIRST = 2
 """At least so many round trips of our own pre-vote, for our answer to it and its Vote to us."""
@@ -106,8 +107,8 @@ def _let_go_first(state: ReplicaState, asker: ReplicaKey, asker_end: OffsetAndEp
     """Of two that ask each other, and would both be granted, one stands first: that with the longer log or lower id.
 
     Followers of one leader lose it in one moment: otherwise they stand in the same millisecond, each with its own vote,
-    and wait for their timers. One pre-vote of ours gives way once, so that nobody puts us off for ever. Votes are given
-    as before, so a voter of Kafka's, which lets nobody go first, is elected by us as ever.
+    and wait for their timers. One pre-vote of ours gives way once, so that it is not put off for ever. Votes are given
+    as before, so a voter of Kafka's, which never gives way, is elected by us as ever.
     """
     role = state.role_state
     if not isinstance(role, Prospective) or role.gave_way_ms is not None:
@@ -200,14 +201,14 @@ def handle_vote_response(
 
 
 def stand(state: ReplicaState, role: Prospective) -> list[Action]:
-    """Begin an epoch, if a majority would follow; a little later, if somebody else is to be the first to try."""
+    """Begin an epoch, if a majority would follow; a little later, if another voter is to try first."""
     if not role.tally.won or state.now_ms < stand_not_before_ms(state, role):
         return []
     return become_candidate(state, f"pre-vote of {sorted(role.tally.granted)}")
 
 
 def stand_not_before_ms(state: ReplicaState, role: Prospective) -> int:
-    """Return until when somebody else, who would win as well, may stand first."""
+    """Return the time until which another voter, which would win as well, may stand first."""
     if role.gave_way_ms is None:
         return state.now_ms
     slots = SLOTS_TO_GO_FIRST + sum(voter_id < state.key.id for voter_id in state.voters.ids)
@@ -216,7 +217,7 @@ def stand_not_before_ms(state: ReplicaState, role: Prospective) -> int:
 
 
 def handle_vote_failed(state: ReplicaState, outstanding: Outstanding[Message], failure: Failure) -> list[Action]:
-    """A peer from before KIP-996 cannot be asked in advance, so nobody is: stand at once."""
+    """A peer from before KIP-996 does not know pre-votes, so none is asked for: stand at once."""
     if failure is Failure.UNSUPPORTED_VERSION and isinstance(state.role_state, Prospective):
         return become_candidate(state, f"replica {outstanding.destination} knows no pre-vote")
     back_off(state, outstanding)

@@ -91,7 +91,7 @@ def handle_add_voter(state: ReplicaState, event: RequestReceived[AddRaftVoterReq
 def read_listeners(listeners: tuple[Any, ...]) -> Endpoints | None:
     """Read the endpoints of a voter; None if there are too many or one is impossible (security list, row 20).
 
-    What is appended stands in the log for ever, is dialled by every replica, and is shown to people.
+    An appended listener stands in the log for ever, is dialled by every replica, and is shown to people.
     """
     if len(listeners) > LISTENERS_MAX:
         return None
@@ -172,7 +172,7 @@ def handle_remove_voter(state: ReplicaState, event: RequestReceived[RemoveRaftVo
     if len(live) < wanted.majority:
         life_ms = check_quorum_timeout_ms(state)
         text = (
-            f"removing {key} would leave the voters {wanted}, of whom only {live} have fetched within the last"
+            f"removing {key} would leave the voters {wanted}, of which only {live} have fetched within the last"
             f" {life_ms} ms: they could commit nothing. Bring one of the others back, or remove it first"
         )
         return reply(event, ErrorCode.BROKER_NOT_AVAILABLE, text)  # and not one that may follow a write
@@ -191,7 +191,7 @@ def _live(state: ReplicaState, role: Leader, voters: VoterSet) -> list[ReplicaId
     """Return those of these voters that are alive: this one, and those that fetched within the check-quorum time.
 
     A removal counts from its append on. If the live voters are no majority of those that stay, nothing is committed any
-    more, the removal included, and nobody can take it back: so it is refused, beyond Kafka, as etcd does. A voter that
+    more, the removal included, and it cannot be taken back: so it is refused, beyond Kafka, as etcd does. A voter that
     is silent may always be removed while the others are a majority.
     """
     earliest_ms = state.now_ms - check_quorum_timeout_ms(state)

@@ -1,4 +1,4 @@
-"""Voter sets: who votes, where they are reached, from which offset on (KIP-853), and the arithmetic of majorities.
+"""Voter sets: their ids and endpoints, from which offset on they vote (KIP-853), and the arithmetic of majorities.
 
 A voter set takes effect as soon as it stands in the log, committed or not, on the leader when it is appended and on a
 follower when the Fetch response is. Truncating the log must bring the earlier one back, so sets are kept by offset.
@@ -39,7 +39,7 @@ def listeners_of(endpoints: Mapping[str, Endpoint], kind: Callable[..., T]) -> t
 class VoterSet:
     """The voters of a quorum, ascending by id; an id stands there once at most.
 
-    Majorities are counted over these and nobody else.
+    Majorities are counted over these voters alone.
     """
 
     voters: tuple[Voter, ...] = ()
@@ -115,14 +115,14 @@ class VoterSet:
         return tuple(self._by_id)
 
     def get(self, replica_id: ReplicaId) -> Voter | None:
-        """Return the voter of this id, whatever its directory id."""
+        """Return the voter of this id, with any directory id."""
         return self._by_id.get(replica_id)
 
     def is_neighbour_of(self, other: VoterSet) -> bool:
         """Whether one voter at most was added and one at most removed, which is what Kafka asks of a new set.
 
-        If it is one of both, a majority of each may share nobody: a leader does either. (A voter with a new disk counts
-        as both.)
+        With one of each, a majority of either set may share no voter with one of the other: a leader only adds or only
+        removes. (A voter with a new disk counts as both.)
         """
         ours, theirs = {voter.key for voter in self.voters}, {voter.key for voter in other.voters}
         return len(ours - theirs) <= 1 and len(theirs - ours) <= 1
@@ -223,14 +223,14 @@ def majority_offset(end_offsets: Iterable[Offset]) -> Offset:
 
 @attrs.define
 class Tally:
-    """Votes of one election, by the voters at its start; each counts once, whatever is sent twice."""
+    """Votes of one election, by the voters at its start; each voter counts once, even if its vote is sent twice."""
 
     voters: VoterSet
     granted: set[ReplicaId] = attrs.field(factory=set)
     rejected: set[ReplicaId] = attrs.field(factory=set)
 
     def record(self, voter_id: ReplicaId, granted: bool) -> None:
-        """Count the answer of a voter; its last one counts, and that of anybody else does not."""
+        """Count the answer of a voter; its last one counts, and an answer of another replica does not."""
         if self.voters.get(voter_id) is None:
             return
         (self.granted if granted else self.rejected).add(voter_id)

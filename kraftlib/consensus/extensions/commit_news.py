@@ -1,9 +1,9 @@
 """The high watermark, as other answers than those to Fetch tell it.
 
-The leader has appended a record for this replica (Propose), or has told it from where to read (ReadBarrier). Either
-answer says that a record is committed; the response to Fetch that would say so may take 2 ms more (decision 0002), and
-the caller waits for it. It is enough to know the record's offset and epoch: a log that has a record of that epoch there
-has the leader's own record, and all before it (Raft's log matching). See docs/explanation/decisions/0017.
+The leader has appended a record for this replica (Propose), or has told it a read index (ReadBarrier). Either answer
+says that a record is committed; the response to Fetch that would say so may take 2 ms more (decision 0002), and the
+caller waits for it. It is enough to know the record's offset and epoch: a log that has a record of that epoch there has
+the leader's own record, and all before it (Raft's log matching). See docs/explanation/decisions/0017.
 
     answer -> CommitLearned(end, epoch) -> our log has it: high watermark; not yet: with the Fetch that brings it
 """
@@ -31,9 +31,9 @@ def learn_commit(state: ReplicaState, end: OffsetAndEpoch) -> list[Action]:
 
 
 def follow_learned_commit(state: ReplicaState) -> list[Action]:
-    """Advance the high watermark of a follower to what was learned, once its log has that very record.
+    """Advance the high watermark of a follower to the learned offset, once its log has that very record.
 
-    A log with a hole waits until it is whole: what is applied must be there.
+    A log with a hole waits until it is whole: records that are applied must be there.
     """
     end, known = state.learned_commit, state.high_watermark
     if end is None or not isinstance(state.role_state, Follower):

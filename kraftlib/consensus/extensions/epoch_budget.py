@@ -30,10 +30,8 @@ def raises_too_far(state: ReplicaState, epoch: Epoch, source: str) -> bool:
     if epoch - state.epoch <= left:
         return False
     text = f"{source} names epoch {epoch}, this replica is in {state.epoch}, and peers may raise it by {left} now:"
-    text += (
-        f" epoch_jump_max={state.config.epoch_jump_max} at once, and one more each {EPOCH_COST_MS} ms. Who names such"
-    )
-    text += " epochs? If they are right, restart this replica with a greater epoch_jump_max"
+    text += f" epoch_jump_max={state.config.epoch_jump_max} at once, and one more each {EPOCH_COST_MS} ms. Which"
+    text += " replicas name such epochs? If they are right, restart this replica with a greater epoch_jump_max"
     state.refuse("epoch jump", text)
     return True
 
@@ -44,5 +42,5 @@ def charge(state: ReplicaState, epochs: int) -> None:
 
 
 def owe(state: ReplicaState, debt_ms: int) -> None:
-    """Owe this much from now on, and never more than what peers may make us owe: a file may hold any debt."""
+    """Owe this much from now on, up to the most that peers may make us owe: a file may hold any debt."""
     state.epochs_paid_at_ms = state.now_ms + min(debt_ms, state.config.epoch_jump_max * EPOCH_COST_MS)

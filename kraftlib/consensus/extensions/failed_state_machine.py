@@ -7,7 +7,7 @@ A leader goes on leading until another voter has everything that it has: if it l
 vote, that vote would be refused to each of them for a shorter log. Nothing new is appended here meanwhile. The voter
 with everything may be one whose state machine has failed, too, and a third one with a shorter log would then be refused
 both votes. So for one fetch timeout the leader waits for every voter that may be alive, and only then hands over to the
-first that has everything. What follows:
+first that has everything. It follows that:
 
 * if it is the only voter, or no other one catches up, it leads on and takes nothing;
 * if the state machines of all voters have failed, they lead by turns, and nothing is appended that nobody could apply.

@@ -7,12 +7,12 @@
 | the same, where a replica of Kafka leads | the LeaderChange record of its epoch | nothing; it is not appended |
 | an address that leads to another node, a new disk | Vote, BeginQuorumEpoch | INVALID_VOTER_KEY, as in Kafka |
 
-Both sides warn, once for each peer and mistake, and count (`ReplicaState.refuse`). What Kafka's messages have no place
-for stands in tagged fields of ours, which a reader that does not know them skips (KIP-482). The runtime sends them to
-replicas of ours alone:
+Both sides warn, once for each peer and mistake, and count (`ReplicaState.refuse`). Values that Kafka's messages have no
+place for stand in tagged fields of ours, which a reader that does not know them skips (KIP-482). The runtime sends them
+to replicas of ours alone:
 
     10000   requests: ids of the static voters in force, ascending, int32 each; empty where the voters stand in the log
-    10001   errors: what the replica that refuses is, as text for a log line
+    10001   errors: the identity of the replica that refuses, as text for a log line
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ OTHER_CLUSTER: Final = "another cluster"
 OTHER_VOTERS: Final = "another list of voters"
 MISDIRECTED: Final = "meant for another replica"
 NOT_THE_ONE_MEANT: Final = "not the replica that was meant"
-"""The reasons under which `ReplicaState.refused` counts these mistakes."""
+"""The reasons by which `ReplicaState.refused` counts these mistakes."""
 
 NAMING_THEIR_RECEIVER: Final = (VoteRequest, BeginQuorumEpochRequest)
 """The requests that say for which replica they are meant."""
 
 SHOWN_MAX: Final = 200
-"""So many characters of what a peer says stand in a log line."""
+"""The number of characters of a peer's text that a log line shows."""
 
 TaggedFields = tuple[tuple[int, bytes], ...]
 
@@ -129,7 +129,7 @@ def claimed_id(request: Any) -> ReplicaId | None:
 
 
 def look_at_refusal(state: ReplicaState, outstanding: Outstanding[Message], error: int, detail: str) -> None:
-    """Warn of an answer that says that we, or who answers, should not be here."""
+    """Warn of an answer which says that this replica, or the one that answers, should not be here."""
     destination = outstanding.destination
     peer = f"{outstanding.endpoint}" + (f", where we look for replica {destination}," if destination >= 0 else "")
     says = f"; it says: {_shown(detail)}" if detail else ""

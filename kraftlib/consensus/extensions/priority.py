@@ -1,21 +1,21 @@
 """The voter that is to lead becomes the leader: the one with the greatest election priority, or one to which a voter
 among Kafka's controllers yields, or one with space where the leader's disk is full (beyond Kafka).
 
-Nobody is ever refused a vote for it, so it cannot block an election. It works in three ways:
+No voter is ever refused a vote for it, so it cannot block an election. It works in three ways:
 
 * a voter with a priority tells each leader (a private request, once an epoch); a leader of lower priority hands over to
   it when it has had everything for `priority_takeover_ms`, and names it first among its successors when it leaves. A
   leader with `yield_to` hands over to the first of these voters that has everything, at once;
 * a leader whose disk has been full for the fetch timeout, so that each voter has told of its own, hands over to a voter
-  that has everything and asks for more than one byte: its disk has space. Where no majority has space, nobody could
-  commit anything in its place, and the leader waits for space;
+  that has everything and asks for more than one byte: its disk has space. Where no majority has space, no other leader
+  could commit anything either, and the leader waits for space;
 * a voter with a priority stands a little earlier than others.
 
 All of it fades, so that a voter which cannot lead costs a healthy quorum ever less. A leader remembers its last
 hand-over to each voter, also when it follows others meanwhile. The next one waits for `priority_takeover_ms`, doubled
 for each hand-over in a row, without an end. A row ends when none was needed for twice that pause and the time of an
-election: the target led for so long. And each time that a voter stood, or was handed the leadership, without committing
-anything as leader, it is wanted half as much in the next election.
+election: the target led for that time. And each time that a voter stood, or was handed the leadership, without
+committing anything as leader, it is wanted half as much in the next election.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def lane_to(replica_id: ReplicaId) -> int:
 
 
 def tell_leader(state: ReplicaState, role: Follower) -> list[Action]:
-    """Tell a leader that we fetch from what we are wanted for, until it has taken note."""
+    """Tell a leader that we fetch from our election priority, until it has taken note."""
     config = state.config
     if role.told_priority or not (config.election_priority and config.private_apis and role.has_fetched):
         return []

@@ -57,7 +57,7 @@ def begin_healing(state: ReplicaState, role: Follower, snapshot_id: OffsetAndEpo
 
 
 def reload_state(state: ReplicaState, snapshot_id: OffsetAndEpoch) -> list[Action]:
-    """A snapshot of the leader is stored: what was hashed before it is forgotten, since the state machine may load it.
+    """A snapshot of the leader is stored: earlier hashes are forgotten, since the state machine may load it.
 
     In quarantine, load it if it ends late enough.
     """

@@ -2,14 +2,15 @@
 
 A leader may have been deposed without knowing it, so it first asks a majority whether it still leads, and only then
 says what is committed (the read index of the Raft thesis, 6.4). It asks by sending BeginQuorumEpoch again, which any
-Kafka voter answers: who does so without error stands in the leader's epoch *after* the question left, so nobody newer
-was elected before. Fetches would not do: one may have been sent long before, and its sender have voted since.
+Kafka voter answers: a voter that does so without error stands in the leader's epoch *after* the question left, so no
+newer leader was elected before. Fetches would not do: one may have been sent long before, and its sender have voted
+since.
 
     caller -> leader     reads gather -> round: BeginQuorumEpoch to all -> majority answered -> offset
     caller -> another    reads gather -> ReadBarrier to the leader (private) -> offset; then it waits until it has that
 
-One round, or one question, is under way at a time; what is asked meanwhile waits for the next and shares it, so the
-cost follows the round trips and not the readers. A read outlives changes of role: it asks the leader of the moment,
+One round, or one question, is under way at a time; requests that arrive meanwhile wait for the next and share it, so
+the cost follows the round trips and not the readers. A read outlives changes of role: it asks the leader of the moment,
 until its time is up. See docs/explanation/decisions/0008.
 """
 
@@ -48,7 +49,7 @@ def handle_read_requested(state: ReplicaState, event: ReadBarrierRequested) -> l
 
 
 def handle_read_barrier(state: ReplicaState, event: RequestReceived[ReadBarrierRequest]) -> list[Action]:
-    """Another replica wants to read; only a leader can say from where."""
+    """Another replica wants to read; only a leader knows the read index."""
     request = event.request
     error = leader_error(state, request.cluster_id, state.epoch)
     if error is not ErrorCode.NONE:
@@ -84,7 +85,7 @@ def advance_reads(state: ReplicaState) -> list[Action]:
     role = state.role_state
     if isinstance(role, Leader):
         return actions + _advance_round(state, role)
-    # Who asked us as their leader must ask somebody else; our own callers are patient.
+    # A replica that asked us as its leader must ask another replica; our own callers are patient.
     strangers = [read for read in state.reads if read.remote]
     if strangers:
         state.reads = [read for read in state.reads if not read.remote]
@@ -110,7 +111,7 @@ def _advance_round(state: ReplicaState, role: Leader) -> list[Action]:
     actions: list[Action] = []
     while state.reads:
         if role.read_round is None:
-            # What earlier epochs have acknowledged is known to be committed only once a record of ours is.
+            # A leader knows that records of earlier epochs are committed only once a record of its own is.
             if state.high_watermark is None:
                 return actions
             role.read_rounds += 1
@@ -138,7 +139,7 @@ def _ask_voters(state: ReplicaState, role: Leader, current: ReadRound) -> list[A
 
 
 def _ask_leader(state: ReplicaState, role: Follower) -> list[Action]:
-    """Ask the leader on behalf of everybody who waits; who comes while it is asked waits for the next question."""
+    """Ask the leader on behalf of everybody who waits; requests that arrive meanwhile wait for the next question."""
     lane = lane_to(role.leader_id)
     place = place_to_ask(state, lane, role.leader_endpoints)
     if not state.reads or place is None:
@@ -153,7 +154,7 @@ def _ask_leader(state: ReplicaState, role: Follower) -> list[Action]:
 def handle_read_barrier_response(
     state: ReplicaState, outstanding: Outstanding[Message], response: ReadBarrierResponse
 ) -> list[Action]:
-    """The leader has said from where to read, or that it could not."""
+    """The leader has answered with a read index or an error."""
     if response.error_code != ErrorCode.NONE or response.offset < 0:
         return _ask_again(state, outstanding)
     state.connections.succeeded(outstanding.destination)

@@ -2,11 +2,11 @@
 
 The runtime hashes the state of the state machine at some offsets, by a rule that is the same on every replica
 (`kraftlib.runtime.digests`). A replica with a new digest asks each voter for its digests, and tells its own, until each
-has told that offset or there is a newer one. Then it judges, by itself and from what the voters have told:
+has told that offset or there is a newer one. Then it judges, by itself, from the digests that the voters have told:
 
     a majority of voters has another digest at an offset    its own state is wrong: it is quarantined
     a majority has its digest                               the state is right; replicas with another one are named
-    every voter has told, and there is no majority          nobody is quarantined, and the log tells the operator
+    every voter has told, and there is no majority          no replica is quarantined, and the log tells the operator
 
 `quarantine` says what follows. No record of the log is needed for any of this, so a log is as good for Kafka's tools
 and replicas as without it. See docs/explanation/decisions/0016.
@@ -174,7 +174,7 @@ def handle_state_digest(state: ReplicaState, event: RequestReceived[StateDigestR
 def handle_state_digest_response(
     state: ReplicaState, outstanding: Outstanding[StateDigestRequest], response: StateDigestResponse
 ) -> list[Action]:
-    """Judge by what a voter has told, or load what the leader offers."""
+    """Judge by the digests of a voter, or load the snapshot that the leader offers."""
     if response.error_code != ErrorCode.NONE:
         back_off(state, outstanding)
         return []
@@ -262,7 +262,7 @@ def _note_agreement(state: ReplicaState, offset: Offset, right: StateDigest) -> 
     for replica_id, told in digests.told.items():
         other = told.get(offset)
         if other is None or not other.is_comparable(right) or max(told) > offset:
-            continue  # what it has told last decides
+            continue  # the last digest that it has told decides
         if other != right and replica_id not in digests.differing:
             digests.differing.add(replica_id)
             logger.log(

@@ -176,7 +176,7 @@ async def test_a_replica_whose_only_snapshot_is_damaged_fetches_another_and_goes
         await quorum.alike()
         await until(lambda: quorum.clients[hurt].status().abstains is None)
         assert "is damaged and counts no more" in caplog.text
-        assert "stands in for what was missing" in caplog.text
+        assert "stands in for the missing records" in caplog.text
         assert [found.name for found in (quorum.partition(hurt) / names.DAMAGED_DIRECTORY).iterdir()] == [path.name]
         await quorum.put(3)
         await quorum.alike()
@@ -342,7 +342,7 @@ async def test_a_replica_that_has_lost_files_gets_what_was_in_them(
         assert quorum.clients[hurt].status().abstains is not None
         await quorum.alike()
         await until(lambda: quorum.clients[hurt].status().abstains is None)
-        assert "the log is repaired" in caplog.text or "stands in for what was missing" in caplog.text
+        assert "the log is repaired" in caplog.text or "stands in for the missing records" in caplog.text
         await quorum.put(3)
         await quorum.alike()
         await quorum.stop(*list(quorum.clients))
