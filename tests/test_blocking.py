@@ -245,7 +245,7 @@ def test_before_the_start_and_after_the_end_nothing_is_taken() -> None:
 
 def test_a_start_that_fails_leaves_no_thread() -> None:
     client: blocking.RaftClient[bytes] = blocking.RaftClient(RaftConfig(node_id=1))
-    with pytest.raises(ConfigError, match="knows of nobody"):
+    with pytest.raises(ConfigError, match="knows no other replica"):
         client.start()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("kraftlib")]
 

@@ -140,7 +140,7 @@ class BatchAccumulator:
         `schedule_prepared_append`.
         """
         if self._held_from is None and self._open:
-            # What was appended before must not wait for it.
+            # Earlier appends must not wait for it.
             self._check_backlog(batches=1, size=0)
             self._complete_open()
         last_offset = self.append(values, epoch=epoch, now_ms=now_ms)
@@ -198,7 +198,7 @@ class BatchAccumulator:
         self._update_room()
 
     def close(self) -> None:
-        """End the leadership: what was not drained was never appended, and nothing is taken any more."""
+        """End the leadership: records that were not drained were never appended, and no more are taken."""
         self._closed = True
         self._completed.clear()
         self._completed_bound = 0

@@ -34,7 +34,7 @@ from kraftlib.records.values import block_parts, split_block
 
 HEADER_SIZE: Final = 61
 LENGTH_PREFIX_SIZE: Final = 12
-"""Bytes up to and with the length field: what must be read to know how long a batch is."""
+"""Bytes up to and with the length field: the part that must be read to know how long a batch is."""
 
 CRC_START: Final = 21
 MAGIC: Final = 2
@@ -161,8 +161,8 @@ class Batch:
     def values(self, *, max_bytes: int = DECOMPRESSED_MAX_BYTES) -> list[bytes]:
         """Return the values of a data batch as KRaft writes them; of a control batch none.
 
-        Raises: CorruptBatchError also for what KRaft's reader rejects: keys, headers, timestamps of their own, values
-        that are absent or empty. `records` reads those.
+        Raises: CorruptBatchError also for records that KRaft's reader rejects: keys, headers, timestamps of their own,
+        values that are absent or empty. `records` reads those.
         """
         if self.is_control:
             return []
@@ -249,7 +249,7 @@ def assemble(
 
 
 def parse_header(data: bytes | memoryview, position: int = 0, *, origin: int = 0) -> BatchHeader:
-    """Read the header of the batch at `position`; what follows it need not be there. The CRC is not checked.
+    """Read the header of the batch at `position`; the rest of the batch need not be there. The CRC is not checked.
 
     `origin` is where `data` begins in its file: positions in errors count from there.
     Raises: CorruptBatchError, if it is cut short or cannot be the header of a batch.

@@ -1,4 +1,4 @@
-"""The four codecs of Kafka's record batches, each with a limit on what it may grow to.
+"""The four codecs of Kafka's record batches, each with a limit on the decompressed size.
 
 KRaft itself never compresses; its readers accept compressed data batches, and so do ours. A few compressed bytes can
 claim gigabytes (zstd 32,000 : 1), so nothing is taken on trust: output comes out in steps and stops at the limit, and
@@ -18,7 +18,7 @@ from typing import Any, Final
 from kraftlib.errors import ConfigError, CorruptBatchError
 
 DECOMPRESSED_MAX_BYTES: Final = 8 * 1024 * 1024
-"""Default limit of what the records of one batch may grow to: the largest batch of KRaft."""
+"""Default limit of the decompressed records of one batch: the largest batch of KRaft."""
 
 _STEP: Final = 256 * 1024
 _GZIP_WINDOW: Final = 31  # 15 bits of window, plus 16: a gzip member

@@ -1,4 +1,4 @@
-"""Control records: what KRaft writes about itself, between the application's records.
+"""Control records: KRaft's own records, which stand between the application's records.
 
     key    int16 version (0), int16 type     says what the value is
     value  a message of `kraftlib.records.control_messages`, which begins with its own version
@@ -115,10 +115,10 @@ def decode_control(record: Record) -> ControlRecord:
 
 
 def check_voters(record: VotersRecord) -> None:
-    """Check that a Voters record can be in force. Raises: RemoteProtocolError, if it names nobody, or an id twice."""
+    """Check that a Voters record can be in force. Raises: RemoteProtocolError, if it names no voter, or an id twice."""
     ids = [voter.voter_id for voter in record.voters]
     if len(set(ids)) != len(ids) or not ids:
-        raise RemoteProtocolError(f"a Voters record names voters {ids}: somebody must, and an id once only")
+        raise RemoteProtocolError(f"a Voters record names voters {ids}: there must be a voter, and each id once only")
 
 
 def check_kraft_version(record: KRaftVersionRecord) -> None:

@@ -16,7 +16,7 @@ from kraftlib.codec.declared import Message, Struct, array, int16, int32, int64,
 @message(kind="data", versions="0-1", flexible="0+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class LeaderChangeMessage(Message):
-    """The first record of every epoch: who leads it, and whose votes made that so (KIP-595).
+    """The first record of every epoch: its leader, and the voters whose votes made it so (KIP-595).
 
     Version 1 is in the schemas since 3.9, but no release up to 4.3 writes it.
     """

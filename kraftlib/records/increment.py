@@ -1,4 +1,4 @@
-"""Incremental snapshots: what changed since a snapshot, key by key. Beyond Kafka, whose followers never see one.
+"""Incremental snapshots: the changes since a snapshot, key by key. Beyond Kafka, whose followers never see one.
 
     header batch     control: SnapshotHeader; KRaftVersion and Voters where kraft.version >= 1; all as of its end
     manifest batch   one data record without key; its value is an IncrementManifest: version, id of the base
@@ -14,7 +14,7 @@ For a chain to be merged in one pass, its checkpoint must hold its values in the
 once. A key is whatever the application says it is; where values are sorted by type, it begins with the type
 (`kraftlib.storage.compaction.typed_key`).
 
-Who meets a version that he does not know refuses the file: half a change would be a wrong state.
+A reader that does not know the version refuses the file: half a change would be a wrong state.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ class IncrementWriter:
     def append(self, changes: Iterable[Change]) -> None:
         """Add changes, in ascending order of their keys, each key once.
 
-        Raises: ConfigError for a key out of order or an empty value; RecordTooLargeError for what no batch can hold.
+        Raises: ConfigError for a key out of order or an empty value; RecordTooLargeError for a value that no batch can
+        hold.
         """
         for key, value in changes:
             if self._last_key is not None and key <= self._last_key:

@@ -31,7 +31,7 @@ class BytesSerde:
     """Bytes as they are."""
 
     def to_bytes(self, value: bytes) -> bytes:
-        """Return a copy of whatever holds bytes; of bytes itself."""
+        """Return a copy of the bytes in any buffer; of bytes itself."""
         if not isinstance(value, bytes | bytearray | memoryview):
             raise ConfigError(f"{value!r} is not bytes")
         return bytes(value)
@@ -65,7 +65,8 @@ class JsonSerde:
     """JSON, compact and with sorted keys, so that equal values have equal bytes."""
 
     def to_bytes(self, value: Any) -> bytes:
-        """Return `value` as JSON. Raises: ConfigError for what JSON cannot say: other types, NaN, infinities."""
+        """Return `value` as JSON. Raises: ConfigError for a value that JSON cannot hold: other types, NaN,
+        infinities."""
         try:
             text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
             return text.encode()

@@ -11,7 +11,7 @@
 
 All but the value follows from its place and its size, so there is exactly one encoding of a list of values, and it is
 made of cached pieces joined in C. Reading turns that around: guess where the values are, encode them again, and if the
-result is the very block that was read, the guess was right. What does not fit goes to the slow reader of
+result is the very block that was read, the guess was right. A block of another form goes to the slow reader of
 `kraftlib.records.record`, which says why.
 """
 
@@ -39,7 +39,7 @@ _WIDTH_STARTS: Final = (0, 64, 8_192, 1_048_576, 134_217_728)
 
 
 class _Tails(dict[int, bytes]):
-    """Per value size: what stands between the offset delta and the value."""
+    """Per value size: the bytes between the offset delta and the value."""
 
     def __missing__(self, size: int) -> bytes:
         tail = b"\x01" + encode_varint(size)
@@ -129,7 +129,7 @@ def _deltas(count: int) -> list[bytes]:
 
 
 def _rounded(count: int) -> int:
-    """Return the power of two that is not below `count`: what is cached by count is cached by few."""
+    """Return the power of two that is not below `count`: so a cache by count has few entries."""
     return 1 << (count - 1).bit_length()
 
 
@@ -200,7 +200,7 @@ def _split_by_length(block: bytes, count: int) -> list[bytes] | None:
                     length, position = _long_length(length, block, position)
                 length >>= 1
                 position += length
-                # What the length counts beyond the fixed bytes: the value, and how many bytes say its size.
+                # The part of the length beyond the fixed bytes: the value, and how many bytes say its size.
                 rest = length - fixed
                 size = rest - 1 if rest <= 64 else rest - 2 if rest <= 8_193 else rest - _size_width(rest)
                 add(block[position - 1 - size : position - 1])

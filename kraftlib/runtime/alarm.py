@@ -51,7 +51,7 @@ class Alarm:
         if not self.is_over(now_ms):
             self._asked_ms = now_ms
             return False
-        self._asked_ms = NEVER_MS  # what follows is asked at once
+        self._asked_ms = NEVER_MS  # the next deadline is asked for at once
         return True
 
     def settle(self, also_ms: int | None = None) -> bool:

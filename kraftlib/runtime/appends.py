@@ -46,7 +46,7 @@ class Appends:
     ) -> None:
         self.waiters = waiters
         self.written_end: Offset = 0
-        """One past the last record given to the core in this leadership: what lies beyond was never appended."""
+        """One past the last record given to the core in this leadership: later ones were never appended."""
         self.pending = False
         """Whether `drain` may have something to give, now or when it is due."""
         self.epoch: Epoch = -1
@@ -57,7 +57,7 @@ class Appends:
         self._metrics = metrics
         self._clock = clock
         self._queues = waiters.queues
-        # Without a linger nobody asks when a value came.
+        # Without a linger the time at which a value came is not needed.
         self._lingers = config.append_linger_ms > 0
         self._wall_clock = wall_clock
         self._wake = wake
@@ -263,7 +263,7 @@ class Appends:
             epoch_only = LeaderAndEpoch(None, newest)
             raise NotLeaderError(
                 f"the state machine of replica {node_id} has failed, and it hands its leadership over: nothing was "
-                f"appended; wait for the next leader, or restart this replica if nobody else can lead",
+                f"appended; wait for the next leader, or restart this replica if no other voter can lead",
                 leader=epoch_only,
             )
         if self._disk_full:
@@ -272,8 +272,8 @@ class Appends:
             )
         if epoch is not None and epoch != self.epoch:
             raise NotLeaderError(
-                f"epoch={epoch} is over: replica {node_id} leads epoch {self.epoch} now, and what was decided in the "
-                f"old one may not hold; nothing was appended",
+                f"epoch={epoch} is over: replica {node_id} leads epoch {self.epoch} now, and a decision made in "
+                f"the old one may not hold; nothing was appended",
                 leader=self._core.leader_and_epoch,
             )
         return self._accumulator

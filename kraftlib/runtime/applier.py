@@ -37,7 +37,7 @@ CallSoon = Callable[[Callable[[], None]], object]
 
 
 class Applier:
-    """The listeners of one replica and what is committed for them."""
+    """The listeners of one replica and the committed records for them."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Applier:
 
         After that the next `advance` or `wake` tries again. Without `on_damage` it is a failure like any other.
         `increments` lead on from a checkpoint, for the state machine. `checks` know which snapshots are whole; without
-        them each is believed. Records that are `skipped` are not given to anybody. `cut` says how many batches the
+        them each is believed. Records that are `skipped` are given to no listener. `cut` says how many batches the
         state machine is given at once; `on_loaded` and `on_healed` are told that it has loaded a snapshot.
         """
         self._node_id = node_id
@@ -146,7 +146,8 @@ class Applier:
             self._leader = None
 
     def quarantine(self, failure: ReplicaFailedError, reason: str) -> None:
-        """The state of the state machine is wrong: give it nothing, and let nobody wait for it, until `reload`."""
+        """The state of the state machine is wrong: it gets nothing, and a caller that waits for it gets an error, until
+        `reload`."""
         feed = self._state_machine
         if feed is None or feed.is_stopped:
             return

@@ -1,4 +1,4 @@
-"""The parts of one replica, put together: what a node runs and what the simulator runs are the same.
+"""The parts of one replica, put together: a node and the simulator run the same.
 
     network - router - executor - core            messages, events and actions
                           |

@@ -42,6 +42,6 @@ class BackgroundThread:
         self._pacer.cancel()
 
     def close(self, within_s: float | None = None) -> bool:
-        """Give up what is being done, and wait until it has ended, for so long at most; return whether it has."""
+        """Give up the running job, and wait at most this long until it has ended; return whether it has."""
         self._pacer.cancel()
         return self._thread.close_within(within_s)

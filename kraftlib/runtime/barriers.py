@@ -29,7 +29,7 @@ class Barriers:
         return len(self._promises)
 
     def add(self, promise: Promise) -> int:
-        """Return the number under which the core will speak of this caller."""
+        """Return the number by which the core will speak of this caller."""
         self._last += 1
         self._promises[self._last] = promise
         return self._last
@@ -65,6 +65,7 @@ class Barriers:
         if error is ErrorCode.UNSUPPORTED_VERSION:
             return UnsupportedError(
                 f"replica {self._node_id} cannot read: the leader answers no read barriers, so it is no replica of "
-                f"kraftlib, or has private_apis=False; read on a leader of kraftlib, or what is applied here"
+                f"kraftlib, or has private_apis=False; read on a leader of kraftlib, or read the "
+                f"state that this replica has applied"
             )
         return TimedOutError(f"replica {self._node_id} found no leader that could confirm itself in time")

@@ -1,7 +1,7 @@
 """Capabilities of a log that is plugged in, beyond `ReplicatedLog`: asked here and nowhere else.
 
 Every capability is a protocol of its own and optional. A part of the runtime asks once, when it is made, and has either
-the log as that protocol or None; so what a lesser log cannot do is written beside what another one can.
+the log as that protocol or None; so the way without a capability is written beside the way with it.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class Digester:
         """The timestamp of the last batch that was applied; None, if that is not known."""
         self._hashing = False
         self._loads = 0
-        """The number of snapshots that were loaded. What is hashed of the state before one is dropped."""
+        """The number of snapshots that were loaded. A hash of the state from before one is dropped."""
         self._hashed: Offset | None = None
         """The offset at which the state was hashed last."""
         self._seen: Offset | None = None

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from kraftlib.storage.interface import ReplicatedLog
 
 Done = Callable[[Any, BaseException | None], None]
-"""Takes the result of the function, or what it raised."""
+"""Takes the result of the function, or the error that it raised."""
 
 
 class Disk(Protocol):
@@ -58,7 +58,8 @@ class ThreadDisk:
     def __init__(self, loop: asyncio.AbstractEventLoop, *, name: str = "kraftlib-disk") -> None:
         self._loop = loop
         self._queue: queue.SimpleQueue[tuple[Callable[[], Any], Done] | None] = queue.SimpleQueue()
-        # A daemon: a host that never closes its client can still exit, and what was not flushed was not acknowledged.
+        # A daemon: a host that never closes its client can still exit, and records that were not flushed were not
+        # acknowledged.
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)
         self._thread.start()
 
@@ -75,7 +76,7 @@ class ThreadDisk:
         self.close_within(None)
 
     def close_within(self, seconds: float | None) -> bool:
-        """Do the same, for so long at most; return whether all has been done. May be called again."""
+        """Do the same, for at most this long; return whether all has been done. May be called again."""
         self._queue.put(None)
         self._thread.join(seconds)
         return not self._thread.is_alive()

@@ -48,7 +48,8 @@ class Executor:
     """One replica at work. `submit` takes events; records go to `appends`.
 
     `clock` gives the ms in which the core thinks, `wall_clock` ms since 1970; `call_soon` has a function called from
-    the loop, never at once; `set_timer` asks for `timer_fired` at a time of `clock`, in place of what was asked before.
+    the loop, never at once; `set_timer` asks for `timer_fired` at a time of `clock`, in place of the time asked for
+    before.
     """
 
     def __init__(
@@ -195,8 +196,8 @@ class Executor:
 
     def _failure(self, error: BaseException) -> ReplicaFailedError:
         failure = ReplicaFailedError(
-            f"replica {self._node_id} stopped itself: {type(error).__name__}: {error}; what it had not acknowledged "
-            f"has an unknown outcome"
+            f"replica {self._node_id} stopped itself: {type(error).__name__}: {error}; records that it had not "
+            f"acknowledged have an unknown outcome"
         )
         failure.__cause__ = error
         return failure

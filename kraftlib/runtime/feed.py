@@ -1,4 +1,5 @@
-"""Where one listener stands: what it was given, which reader it holds, and whether it was stopped."""
+"""Where one listener stands: the offset up to which it was given records, the reader that it holds, and whether it was
+stopped."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ class Feed:
 
     @property
     def is_loading(self) -> bool:
-        """Whether its state is being replaced by a snapshot: what it shows meanwhile is neither old nor new."""
+        """Whether its state is being replaced by a snapshot: the state shown meanwhile is neither the old one nor the
+        new one."""
         return isinstance(self.reader, LoadedSnapshot) or self.failed_to_load is not None
 
     def is_news(self, leader: LeaderAndEpoch) -> bool:

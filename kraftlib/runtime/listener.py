@@ -5,8 +5,8 @@ enough, and the changes of leadership. Control batches come too, with no values,
 watermark.
 
 All of these are called on the engine's loop, one at a time, and share it with the replica: **they must not block.**
-What takes longer holds the reader, returns, and goes on elsewhere, a thread for instance; `close` then asks for the
-next one. Two methods of a state machine may take their time, since they run beside the loop: `restore`, and the
+A listener that takes longer holds the reader, returns, and goes on elsewhere, a thread for instance; `close` then asks
+for the next one. Two methods of a state machine may take their time, since they run beside the loop: `restore`, and the
 iteration over what `freeze` returned.
 
 The application's functions are called in comprehensions and never by `map`: a StopIteration that one of them raises, a
@@ -46,7 +46,7 @@ class Listener:
         """Take committed batches. They follow what was given before, without a gap."""
 
     def handle_load_snapshot(self, reader: LoadedSnapshot) -> None:
-        """Forget everything and begin with this snapshot: the log does not reach back to where this listener stands.
+        """Forget everything and begin with this snapshot: the log does not reach back to the offset of this listener.
 
         Let a CorruptBatchError of the reader pass: the snapshot has rotted on the disk. Forget what was loaded of it;
         another snapshot follows, or the log from its beginning.
@@ -94,7 +94,7 @@ class StateMachine:
     def snapshot(self) -> Iterable[Any]:
         """Return values from which `restore` rebuilds the state as it is now.
 
-        They are written while further records are applied: what is returned must not change with them.
+        They are written while further records are applied: the returned values must not change with them.
         """
         raise NotImplementedError
 
@@ -103,7 +103,7 @@ class StateMachine:
 
         This runs on the loop and blocks it: by default it reads all of `snapshot()`, a tenth of a second
         for a million values. A large state is better copied as a whole and taken apart later, for instance
-        `copy = dict(self.items)`, then `return copy.items()`. What it holds must not be changed in place.
+        `copy = dict(self.items)`, then `return copy.items()`. Its contents must not be changed in place.
         """
         return list(self.snapshot())
 

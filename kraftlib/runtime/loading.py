@@ -157,7 +157,7 @@ class Loading:
                 overlay.was_loaded(snapshot)
 
     def _load_another(self, feed: Feed, snapshot: LoadedSnapshot) -> None:
-        """The snapshot, or an increment on it, was damaged since it was checked: try again with what is left."""
+        """The snapshot, or an increment on it, was damaged since it was checked: try again with the remaining ones."""
         feed.failed_to_load, feed.is_half_loaded = snapshot.snapshot_id, True
         overlay, checks = self._increments, self._checks
         if (overlay is None or not overlay.give_up(snapshot)) and checks is not None:

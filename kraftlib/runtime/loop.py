@@ -65,7 +65,7 @@ class AsyncioLoop:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        # What needs nothing added is not called through here.
+        # These are called directly, since nothing has to be added to them.
         self.now_ms: Callable[[], int] = monotonic_ms
         self.now_ns: Callable[[], int] = time.monotonic_ns
         self.wall_ms: Callable[[], int] = wall_clock_ms

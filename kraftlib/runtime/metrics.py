@@ -20,7 +20,7 @@ WINDOW_NS: Final = 30 * 1_000_000_000
 
 
 class Sampled:
-    """Sum, count and maximum of what was recorded in the window that runs and in the one before it."""
+    """Sum, count and maximum of the values recorded in the window that runs and in the one before it."""
 
     __slots__ = ("_before", "_began_ns", "_clock_ns", "_count", "_max", "_sum")
 
@@ -67,13 +67,13 @@ class Sampled:
 
     @property
     def rate(self) -> float:
-        """Sum of what was recorded, per second."""
+        """Sum of the recorded values, per second."""
         began, total, _, _ = self._windows()
         return total / max((self._clock_ns() - began) / 1e9, 1e-3)
 
 
 class RaftMetrics:
-    """Numbers of one replica. Changed by its executor, read by anybody."""
+    """Numbers of one replica. Changed by its executor alone, and read on any thread."""
 
     def __init__(self, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._clock_ns = clock_ns
@@ -113,7 +113,7 @@ class RaftMetrics:
         return freed
 
     def leadership_began(self) -> None:
-        """A new accumulator: what the last one drained is no longer counted."""
+        """A new accumulator: records that the last one drained are no longer counted."""
         self._uncommitted.clear()
 
     def role_changed(self, role: Role) -> None:

@@ -88,7 +88,8 @@ def open_replica(config: RaftConfig, *, log: ReplicatedLog | None, elections: Qu
     elif (log is None or elections is None) and (config.voters or log is not None or elections is not None):
         # Not of an observer that follows from memory: it acknowledges nothing.
         logger.warning(
-            "replica %d keeps its %s in memory: whatever it acknowledges is lost with the process; name a directory",
+            "replica %d keeps its %s in memory: the records and votes that it acknowledges are lost with the process; "
+            "name a directory",
             config.node_id,
             "log and votes" if log is None and elections is None else "votes" if elections is None else "log",
         )
@@ -98,13 +99,13 @@ def open_replica(config: RaftConfig, *, log: ReplicatedLog | None, elections: Qu
         view, election = view_of(log, config), elections.read()
         key = ReplicaKey(config.node_id, directory_id or new_uuid())
         if capabilities_of(log).is_doubtful:
-            # What it has acknowledged cannot be told either, so it waits until it has all that is committed.
+            # The end of its acknowledged log is unknown, too, so it waits until it has all committed records.
             election = attrs.evolve(election or ElectionState(), amnesiac=True)
         check_alone(key, election, view)
         check_static_voters(config, election, view, log)
         return Opened(
             key=key,
-            # An observer need not know it: it may be in no position to ask, and it can harm nobody.
+            # An observer need not know it: it may be unable to ask, and it can do no harm.
             cluster_id=cluster_id or (MEMORY_CLUSTER_ID if config.voters else None),
             log=log,
             elections=elections,
@@ -141,20 +142,20 @@ def check_alone(key: ReplicaKey, election: ElectionState | None, view: LogView) 
         missing = ", ".join(f"[{hole.start_offset}, {hole.end_offset})" for hole in view.holes)
         raise CorruptBatchError(
             f"replica {key.id} is the only voter and its log is damaged: the records {missing} were durable once and"
-            " nobody else has them. Nothing was cut. Restore the directory from a backup, or let `kraftlib recover`"
-            " make a new quorum of what is left"
+            " no other replica has them. Nothing was cut. Restore the directory from a backup, or let `kraftlib"
+            " recover` make a new quorum of the rest"
         )
     if election is not None and election.amnesiac and key in voters and len(voters) == 1:
         raise ElectionStateLostError(
             f"replica {key.id} is the only voter and has lost its election state, quorum-state, or cannot tell how long"
-            " its log was: what it voted for, led or acknowledged is forgotten, and nobody else can tell. Restore the"
-            " directory from a backup, or let `kraftlib recover` make a new quorum of it: `kraftlib recover DIR"
-            " --advertised HOST:PORT`, or of a static quorum `kraftlib recover DIR --voters ID@HOST:PORT`"
+            " its log was: its votes, leaderships and acknowledgements are forgotten, and no other replica knows them."
+            " Restore the directory from a backup, or let `kraftlib recover` make a new quorum of it: `kraftlib recover"
+            " DIR --advertised HOST:PORT`, or of a static quorum `kraftlib recover DIR --voters ID@HOST:PORT`"
         )
 
 
 def check_static_voters(config: RaftConfig, election: ElectionState | None, view: LogView, log: ReplicatedLog) -> None:
-    """Refuse a list of static voters that names others than the one under which this replica has voted.
+    """Refuse a list of static voters other than the one under which this replica has voted.
 
     A majority of the old list and one of the new list need not meet, so both could elect a leader in one epoch. Only
     ids count: an address may change, and so may the order. A replica that was never in an epoch has promised nothing.
@@ -229,7 +230,7 @@ def view_of(log: ReplicatedLog, config: RaftConfig) -> LogView:
             controls: list[object] = [KRaftVersionRecord(kraft_version=reader.kraft_version)]
             view.observe_snapshot(newest, [*controls, *([reader.voters] if reader.voters is not None else [])])
     elif can.checks is not None and (lost := can.checks.lost_controls()) is not None:
-        # Its records are lost, its header is not: who votes is known all the same.
+        # Its records are lost, its header is not: the voters are known all the same.
         newest, known = lost
         if newest.offset <= log.end_offset and _lacks_before(can, newest.offset):
             view.observe_snapshot(newest, known)
@@ -241,8 +242,8 @@ def view_of(log: ReplicatedLog, config: RaftConfig) -> LogView:
             view.observe(batch)
     if not view.voters.latest.voters and not config.bootstrap_servers:
         raise ConfigError(
-            f"replica {config.node_id} knows of nobody: voters and bootstrap_servers are empty, and its log names no "
-            f"voters; name one of them, or format its directory with --standalone or --initial-controllers"
+            f"replica {config.node_id} knows no other replica: voters and bootstrap_servers are empty, and its log "
+            f"names no voters; name one of them, or format its directory with --standalone or --initial-controllers"
         )
     return view
 

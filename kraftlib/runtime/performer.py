@@ -180,7 +180,7 @@ class Performer:
     def _repaired(self, event: ev.Repaired | ev.RepairWritten | ev.RepairRefused) -> None:
         self._turns.put_first(event)
         if isinstance(event, ev.Repaired) and self.high_watermark is not None:
-            self._listeners.advance(self.high_watermark)  # who stood before the hole goes on
+            self._listeners.advance(self.high_watermark)  # listeners that stood before the hole go on
 
     def _write_snapshot_chunk(self, action: act.WriteSnapshotChunk) -> None:
         self._turns.suspend_for(lambda: self._snapshots.write(action), self._turns.put_first)
@@ -205,7 +205,7 @@ class Performer:
             self._turns.put_first(event)
             self._on_snapshot_lost(event.snapshot_id)
             if self.high_watermark is not None:
-                self._listeners.advance(self.high_watermark)  # who was to load it loads another one
+                self._listeners.advance(self.high_watermark)  # a listener that was to load it loads another one
 
         self._turns.suspend_for(lambda: self._snapshots.set_aside(action), lost)
 
@@ -254,7 +254,7 @@ class Performer:
 
     def _delete_before(self, action: act.DeleteBefore) -> None:
         if self._repair is not None and self._repair.is_needed:
-            # What is damaged is stepped over, which copies segments and syncs them.
+            # Damaged batches are stepped over, which copies segments and syncs them.
             self._turns.suspend_for(lambda: self._log.delete_before(action.snapshot_id))
         else:
             self._log.delete_before(action.snapshot_id)
@@ -284,7 +284,7 @@ class Performer:
     def _respond_records(
         self, request_ids: Sequence[int], response: FetchResponse, start_offset: Offset, max_bytes: int
     ) -> None:
-        # One answer is made for all followers that wait at one offset: what it brings is read once.
+        # One answer is made for all followers that wait at one offset: its records are read once.
         question = (start_offset, max_bytes)
         if response is not self._last_answer[0] or question != self._last_answer[1]:
             try:

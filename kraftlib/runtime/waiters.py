@@ -88,7 +88,7 @@ def settle(outcomes: Sequence[Settled]) -> None:
     """Tell callers the outcome of their records. Runs on their own loop."""
     for promise, result, error in outcomes:
         if promise.done():
-            continue  # its caller was cancelled, which is nobody else's business
+            continue  # its caller was cancelled, and the others go on
         if error is None:
             promise.set_result(result)
         elif isinstance(error, StopIteration):  # no future takes one

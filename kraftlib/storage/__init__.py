@@ -4,8 +4,8 @@
 
 * `directory` formats and opens the directory of a replica: `claim`, `lock`, `meta_properties`, `bootstrap`,
   `names`;
-* `file_log` is the replicated log in files. It is made of a `log` (segments, indexes, epochs, and what is noted of
-  them), of what is done about its `damage`, and of its `snapshots`;
+* `file_log` is the replicated log in files. It is made of a `log` (segments, indexes, epochs and their notes), of the
+  handling of `damage`, and of `snapshots`;
 * `election` keeps the vote; `files` holds what the disk asks of all of them, `notes` is the JSON of the small ones, and
   the `reserve` is space for when the disk is full;
 * `memory` is a log and an election store that lose what was not flushed, for tests and for the simulator.
@@ -18,10 +18,10 @@ ends the use of the log, and a lost vote is an error of its own.
 1. *One writer at a time.* The loop appends, begins epochs and deletes below a snapshot. The disk thread flushes
    meanwhile, which changes nothing that the loop reads but `flushed_offset`. Every other change (truncate, install, set
    aside, repair, split) is the disk thread's while the loop waits: then the loop only reads.
-2. *What another thread may look at is replaced, never changed in place*: the segments, epochs, control batches, holes
-   and snapshots are tuples, each put in place by one assignment. A reader takes it once and works with what it took.
-   The segment that grows, its index and the tail are the exceptions: only the loop adds to them, at their end, and
-   where something is taken away another object takes their place.
+2. *Shared state is replaced, never changed in place*: the segments, epochs, control batches, holes and snapshots are
+   tuples, each put in place by one assignment. A reader takes it once and works with that. The segment that grows, its
+   index and the tail are the exceptions: only the loop adds to them, at their end, and where something is taken away
+   another object takes their place.
 3. *Two threads hand things over in queues*, which one fills and the other empties: the segments that are full, the
    files that are to be removed.
 4. *A descriptor belongs to the thread that may close it.* A read opens the file for itself.

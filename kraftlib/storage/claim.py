@@ -35,7 +35,7 @@ class Claim:
 
 
 def check_formatted(path: Path, cluster_id: str | None = None) -> None:
-    """Raise NotFormattedError that says how to format it, if the directory is nobody's."""
+    """Raise NotFormattedError that says how to format it, if the directory belongs to no replica."""
     if find_identity(path)[0] is None:
         raise NotFormattedError(
             f"{path} is not formatted: run `kraftlib format -c FILE --cluster-id "
@@ -55,7 +55,7 @@ def claim_directory(
     check_formatted(path, cluster_id)
     lock = DirectoryLock.acquire(path, mode=file_mode)
     try:
-        meta, is_lost = find_identity(path)  # once more: nobody else can change it now
+        meta, is_lost = find_identity(path)  # once more: the lock is ours now
         if meta is None:
             raise NotFormattedError(f"{path}: {names.META_PROPERTIES} has just been removed", path=path)
         meta.check(path, node_id=node_id, cluster_id=cluster_id)

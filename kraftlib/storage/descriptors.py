@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 SPARE: Final = 8
-"""Several threads may open files at the same time, and what is given back may be taken by others first."""
+"""Several threads may open files at the same time, and a descriptor that is given back may be taken by another
+first."""
 
 _NONE_LEFT: Final = (errno.EMFILE, errno.ENFILE)
 

@@ -92,7 +92,8 @@ def format_directory(
     alone that is formatted for this node and cluster already. `now_ms` is wall-clock time, for the stamps in the files.
     `fill` is given the new partition directory before the replica counts as formatted: cut off there, it is not.
 
-    Raises: ConfigError for what cannot be; StorageError, if the directory is formatted already, or holds a log.
+    Raises: ConfigError for a combination that is impossible; StorageError, if the directory is formatted already, or
+    holds a log.
     """
     path = Path(path)
     _check_ids(node_id, cluster_id, directory_id)
@@ -177,14 +178,14 @@ def _formatted_before(
 
 
 def _make_directories(path: Path, *, file_mode: int) -> None:
-    """Make `path` and what is missing above it, each durably."""
+    """Make `path` and its missing parents, each durably."""
     if not path.parent.exists():
         _make_directories(path.parent, file_mode=file_mode)
     files.make_directory(path, mode=files.directory_mode(file_mode))
 
 
 def _make_partition(partition: Path, *, file_mode: int) -> None:
-    """Make the directory of the log; what a format left there that was cut off is made anew.
+    """Make the directory of the log; the remains of an interrupted format are made anew.
 
     Raises: StorageError, if a replica has run there: its log must not come under another directory id.
     """
@@ -222,7 +223,7 @@ class OpenDirectory:
 def open_directory(config: RaftConfig) -> OpenDirectory:
     """Lock the directory that `config` names and open what it holds.
 
-    A start that finds the disk full gives the reserve back and begins once more: what it writes may be repeated.
+    A start that finds the disk full gives the reserve back and begins once more: its writes may be repeated.
 
     Raises: NotFormattedError, DirectoryInUseError; ConfigError, if it is another node's or cluster's;
     CorruptBatchError, if the log is damaged; StorageError for all else. Nothing stays locked then.

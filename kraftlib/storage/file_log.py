@@ -121,7 +121,7 @@ class FileReplicatedLog:
         return log
 
     def _begin(self, durable_offset: Offset) -> None:
-        """Write what recovery has found out, and see to what it left open."""
+        """Write the results of recovery, and finish the work that it left open."""
         log = self._log
         log.write_epochs()
         self._damage.write_unsynced_again(durable_offset)
@@ -150,9 +150,9 @@ class FileReplicatedLog:
 
     @property
     def sync_note(self) -> bool:
-        """Whether each flush, from the next one on, makes durable how far it came, before anybody hears of it.
+        """Whether each flush, from the next one on, makes its end offset durable, before it is reported.
 
-        Then a power cut never leaves what could be taken for damage. For who has nobody to repair that.
+        Then a power cut never leaves what could be taken for damage. For a replica that no other can repair.
         """
         return self._log.sync_point.exact
 
@@ -205,11 +205,11 @@ class FileReplicatedLog:
 
     @property
     def is_full(self) -> bool:
-        """Whether the disk has too little space left for more than what is on its way."""
+        """Whether the disk has too little space left for more than the writes under way."""
         return self.space.is_full
 
     def keep_space_for_records(self) -> None:
-        """Raise StorageError of a full disk if what is left of it is only for votes and records. For any thread."""
+        """Raise StorageError of a full disk if its remaining space is only for votes and records. For any thread."""
         self._log.reserve.keep_for_others()
 
     def look_at_space(self) -> None:
@@ -217,7 +217,7 @@ class FileReplicatedLog:
         self.space.look()
 
     def prepare_spare(self) -> None:
-        """Have the next segment ready, if that is wanted; on a full disk give back what nobody needs.
+        """Have the next segment ready, if that is wanted; on a full disk give back the files that are not needed.
 
         For a thread in the background.
         """
@@ -270,14 +270,14 @@ class FileReplicatedLog:
         self._stand_ins.delete_before(snapshot_id)
 
     def scrub(self, step: Callable[[], None]) -> Iterator[int | ScrubFinding]:
-        """Read all that is stored; yield how many bytes were read, and what is wrong. For a thread in the background.
+        """Read all that is stored; yield the number of bytes read, and each finding. For a thread in the background.
 
         `step` is called after every little piece.
         """
         yield from scrub_chain(self._log.segments, step=step)
         yield from scrub_snapshots(self._directory, self._snapshots.ids, step=step)
 
-    # What is lost, and what stands in for it --------------------------------------------------------
+    # Lost records, and the snapshots that stand in for them ---------------------------------------------
 
     def holes(self) -> Sequence[OffsetRange]:
         """Return what is known to be missing, ascending."""
@@ -303,7 +303,7 @@ class FileReplicatedLog:
         return controls_of(self._snapshots.lost)
 
     def set_snapshot_aside(self, snapshot_id: OffsetAndEpoch, reason: str) -> None:
-        """Forget a snapshot that is damaged, durably. What nothing else has is a hole from now on."""
+        """Forget a snapshot that is damaged, durably. Records that only this snapshot had are a hole from now on."""
         self._stand_ins.set_aside(snapshot_id, reason)
 
     # The end ----------------------------------------------------------------------------------------

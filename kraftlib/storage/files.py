@@ -23,10 +23,10 @@ from kraftlib.errors import StorageError
 from kraftlib.storage import descriptors
 
 FILE_MODE: Final = 0o600
-"""Mode of new files unless told otherwise: election state and records are nobody else's business."""
+"""Mode of new files unless told otherwise: other users have no right to election state and records."""
 
 _CAREFULLY: Final = os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-"""No link is followed, and nobody waits for the other end of a FIFO."""
+"""No link is followed, and opening a FIFO does not wait for its other end."""
 READ: Final = os.O_RDONLY | _CAREFULLY
 WRITE: Final = os.O_RDWR | _CAREFULLY
 READ_NAMED: Final = READ & ~getattr(os, "O_NOFOLLOW", 0)
@@ -64,7 +64,7 @@ def as_storage_error(doing: str, path: Path, error: OSError) -> StorageError:
 
 
 def directory_mode(file_mode: int) -> int:
-    """Return the mode of a directory for files of `file_mode`: who may read may also search."""
+    """Return the mode of a directory for files of `file_mode`: a user who may read may also search."""
     return file_mode | (file_mode & 0o444) >> 2
 
 
@@ -82,7 +82,7 @@ def make_directory(path: Path, *, mode: int) -> bool:
 
 
 def refuse_link(path: Path) -> None:
-    """Raise StorageError if `path` is a symbolic link: what we write must lie where we were told."""
+    """Raise StorageError if `path` is a symbolic link: our files must lie where we were told."""
     if path.is_symlink():
         raise StorageError(f"{path} is a symbolic link, which is not followed here", path=path)
 
@@ -116,7 +116,7 @@ def opened(path: Path, flags: int = READ) -> Iterator[int]:
 
 
 def open_regular(path: Path, flags: int, mode: int = FILE_MODE) -> int:
-    """Open a file, and refuse what is none: of a FIFO or a device nobody knows when, or whether, a read ends.
+    """Open a file, and refuse what is none: a read of a FIFO or a device may never end.
 
     Raises: OSError; StorageError, if it is no regular file.
     """
@@ -277,8 +277,8 @@ def reserve(descriptor: int, size: int) -> bool:
 def begin_writing_out(descriptor: int, position: int, size: int) -> None:
     """Let the kernel begin to write these bytes to the disk, and do not wait for it.
 
-    Makes nothing durable; it leaves less to do for the sync that does, and behind which others may have to wait. What
-    goes wrong is told by that sync: this flag alone takes no error away from it.
+    Makes nothing durable; it leaves less to do for the sync that does, and behind which others may have to wait. That
+    sync reports the errors: this flag alone takes no error away from it.
     """
     libc = _libc()
     if libc is not None:

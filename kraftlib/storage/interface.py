@@ -1,4 +1,5 @@
-"""The promises of a log and of an election store: two protocols that say, per method, what is durable on return.
+"""The promises of a log and of an election store: two protocols that state, per method, the data that is durable on
+return.
 
 Anything that keeps these promises can carry a replica: the files of this package, the memory stores of the tests, or a
 user's own (`examples/custom_log.py` keeps one in SQLite). `kraftlib.testing` has a contract kit that checks them.
@@ -24,7 +25,7 @@ class ReplicatedLog(Protocol):
     """The batches of one partition, its epoch boundaries and its snapshots.
 
     * offsets are contiguous from `start_offset` to `end_offset`, epochs never fall;
-    * what was flushed survives a crash; what was only appended may be lost, but only from the end;
+    * flushed batches survive a crash; batches that were only appended may be lost, but only from the end;
     * an error of the disk leaves as StorageError, and then the log is not used any more.
     """
 
@@ -45,7 +46,7 @@ class ReplicatedLog(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """Size of all batches that are kept: what retention counts."""
+        """Size of all batches that are kept: the size that retention counts."""
         ...
 
     def epoch_starts(self) -> Sequence[EpochStart]:
@@ -164,7 +165,7 @@ class SparingLog(Protocol):
 
 @runtime_checkable
 class RepairableLog(Protocol):
-    """A log that goes on though some of it is damaged, and can have that filled with what others have.
+    """A log that goes on though some of it is damaged, and can have that part filled with records of other replicas.
 
     A read in a damaged place raises CorruptBatchError and leaves the log usable. The disk thread calls all but `holes`.
     """
@@ -202,7 +203,7 @@ class SnapshotCheckingLog(Protocol):
     def set_snapshot_aside(self, snapshot_id: OffsetAndEpoch, reason: str) -> None:
         """Forget a snapshot that is damaged, durably. Called on the disk thread; the loop waits.
 
-        If no other one stands in for what was before the log, that becomes a hole, and the log begins there.
+        If no other one stands in for the records before the log, they become a hole, and the log begins there.
         """
         ...
 
@@ -225,11 +226,11 @@ class SnapshotSink(Protocol):
         ...
 
     def read_at(self, position: int, size: int) -> bytes:
-        """Return up to `size` bytes of what was written, from `position`: a download is verified before it counts."""
+        """Return up to `size` of the written bytes, from `position`: a download is verified before it counts."""
         ...
 
     def freeze(self) -> None:
-        """Make durable, then visible under its final name: all or nothing, whatever happens in between."""
+        """Make durable, then visible under its final name: all or nothing, even if the process ends in between."""
         ...
 
     def abort(self) -> None:
@@ -269,8 +270,8 @@ class QuorumStateStore(Protocol):
     def write(self, election: ElectionState, *, kraft_version: int, voters: Sequence[int] = ()) -> None:
         """Replace the election state. Durable on return, all or nothing.
 
-        `kraft_version` picks Kafka's data version. `voters` are the ids of a static quorum: a store that gives them
-        back as `static_voters` of what it reads has a replica refused whose list was edited meanwhile.
+        `kraft_version` picks Kafka's data version. `voters` are the ids of a static quorum: a store that returns them
+        as `static_voters` on a read makes a replica refuse a list that was edited meanwhile.
         """
         ...
 

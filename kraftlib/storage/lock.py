@@ -2,8 +2,8 @@
 
 A JVM locks with `fcntl` records, which such a lock conflicts with in both directions; `flock` it would not see, and a
 plain `lockf` is lost as soon as any descriptor of the file is closed in this process. Kafka removes `.lock` when it
-stops cleanly, so after locking the path is looked at again: if it names another file by now, or none, somebody else may
-lock that one. A forked child has no part in the lock.
+stops cleanly, so after locking the path is looked at again: if it names another file by now, or none, another process
+may lock that one. A forked child has no part in the lock.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _in_use(directory: Path, path: Path, descriptor: int) -> DirectoryInUseError
 
 
 def _lock(descriptor: int) -> bool:
-    """Lock the file unless somebody else has; return whether that worked."""
+    """Lock the file unless another process has; return whether that worked."""
     try:
         if hasattr(fcntl, "F_OFD_SETLK"):
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
@@ -105,7 +105,7 @@ def _holder(descriptor: int) -> int | None:
         return None
     if kind == fcntl.F_UNLCK:
         return None
-    # The lock of an open file description has no process; whose descriptor it is stands in /proc, for our own user.
+    # The lock of an open file description has no process; its owner is found in /proc, for our own user.
     return process if process > 0 else _process_with_lock_on(os.fstat(descriptor))
 
 

@@ -1,9 +1,9 @@
 """A log and an election store in memory that keep the promises of `interface`, losses included.
 
 They are for tests and for the simulator, so they are honest about durability: `crash` returns what a disk would have
-kept. Everything flushed survives; of what was only appended any prefix of whole batches may survive, since the kernel
-writes back when it likes. A flush vouches only for what was appended before it *began*, so it comes in two halves
-between which simulated time can pass; so does the write of an election.
+kept. Everything flushed survives; of batches that were only appended any whole number from the first on may survive,
+since the kernel writes back when it likes. A flush vouches only for appends from before it *began*, so it comes in two
+halves between which simulated time can pass; so does the write of an election.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class MemoryReplicatedLog:
         return up_to(batches, bisect_right(batches, start_offset, key=_base_of) - 1, max_bytes)
 
     def truncate(self, end_offset: Offset) -> Offset:
-        """Drop the batches that reach beyond `end_offset`; return the new end. What remains is durable."""
+        """Drop the batches that reach beyond `end_offset`; return the new end. The rest is durable."""
         self._ensure_open()
         ensure(end_offset >= self._start_offset, f"cannot truncate to {end_offset}, below {self._start_offset}")
         if end_offset < self._end_offset:
@@ -205,9 +205,9 @@ class MemoryReplicatedLog:
     def crash(self, random: chance.Random, *, torn_tail: bool = False) -> MemoryReplicatedLog:
         """Return the log as recovery finds it after the power went; this one cannot be used any more.
 
-        What was flushed is there, and `random` chooses how many of the later batches are. With `torn_tail` it also
-        chooses how much of the next one reached the disk, which recovery cuts and shows as `torn_tail`. Snapshots that
-        were not frozen are gone, and so is an epoch without a record.
+        Flushed batches are there, and `random` chooses how many of the later ones are. With `torn_tail` it also chooses
+        how much of the next one reached the disk, which recovery cuts and shows as `torn_tail`. Snapshots that were not
+        frozen are gone, and so is an epoch without a record.
         """
         durable = sum(1 for batch in self._batches if batch.last_offset < self._flushed_offset)
         kept = random.randint(durable, len(self._batches))

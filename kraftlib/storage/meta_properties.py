@@ -1,4 +1,4 @@
-"""`meta.properties`: to which node of which cluster a directory belongs. A Java properties file, as Kafka writes it.
+"""`meta.properties`: the node and the cluster to which a directory belongs. A Java properties file, as Kafka writes it.
 
     #
     #Sat Nov 21 10:08:58 UTC 2026

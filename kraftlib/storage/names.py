@@ -8,11 +8,11 @@ __cluster_metadata-0/
   00000000000000000000.index .timeindex      caches of where an offset and a time stand in it
   00000000000000000275.snapshot              Kafka's producer state at that offset: always empty here
   00000000000000012345-0000000007.checkpoint snapshot: end offset, 20 digits, and epoch, 10 digits
-  00000000000000012399-0000000007.increment  ours: what changed since another snapshot; leads to this id
+  00000000000000012399-0000000007.increment  ours: the changes since another snapshot; leads to this id
   leader-epoch-checkpoint quorum-state partition.metadata
   quorum-state.bak kraftlib*.json            ours; Kafka leaves such names alone
-  kraftlib-holds.json                        ours: who still reads the log, and from where
-  kraftlib-skips.json                        ours: records that an operator has taken out of what is applied
+  kraftlib-holds.json                        ours: the readers of the log, and their offsets
+  kraftlib-skips.json                        ours: records that an operator has taken out of the applied ones
   kraftlib-download.json and                 ours: a snapshot that is being downloaded
   00000000000000012345-0000000007.checkpoint.part
 """
@@ -53,7 +53,7 @@ _INCREMENT: Final = re.compile(r"([0-9]{20})-([0-9]{10})\.increment", re.ASCII)
 _DOWNLOAD: Final = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint\.part", re.ASCII)
 _CHECKPOINT: Final = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint", re.ASCII)
 
-# Unfinished or condemned: what a process that went down in the middle of something left behind.
+# Unfinished or condemned: the remains of a process that stopped in the middle of its work.
 _LEFT_OVER: Final = re.compile(
     r"kraftlib-spare\.bin(?:\.tmp)?|[0-9]{20}-[0-9]{10}-[0-9]{1,20}\.checkpoint\.part|[0-9]{20}-[0-9]{10}\.increment\.tmp"
     r"|[0-9]{20}(?:-[0-9]{10}\.checkpoint|\.log|\.index|\.timeindex|\.snapshot)\.(?:deleted|tmp)"
@@ -133,7 +133,7 @@ def is_download(name: str) -> bool:
 
 
 def is_left_over(name: str) -> bool:
-    """Whether a file of this name is unfinished or condemned, and of no use to anybody."""
+    """Whether a file of this name is unfinished or condemned, and of no use."""
     return _LEFT_OVER.fullmatch(name) is not None
 
 

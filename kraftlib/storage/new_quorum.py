@@ -31,7 +31,7 @@ def begin_new_quorum(
     listener_name: str = "CONTROLLER",
     file_mode: int = files.FILE_MODE,
 ) -> OffsetAndEpoch:
-    """Let the log in `partition` go on in `epoch` with these voters; return its new end. Nobody may be using it.
+    """Let the log in `partition` go on in `epoch` with these voters; return its new end. No process may be using it.
 
     `controllers` are the voters of a dynamic quorum, and stand in the log from then on; those of a static one stand in
     the configuration, and are named here for the record only. Raises: ConfigError, StorageError.

@@ -1,8 +1,8 @@
 """The JSON in our small files and in Kafka's `quorum-state`: one object each, bounded in size and depth.
 
-A sealed note ends in `,"crc":305419896}`: the CRC-32C of the line as it would be without that key. Whatever is not the
-note that it should be raises `NoteError`; what that means is for the owner of the file to say. A note of another
-version is not changed and not believed.
+A sealed note ends in `,"crc":305419896}`: the CRC-32C of the line as it would be without that key. A line that is not
+the expected note raises `NoteError`; the owner of the file decides what follows. A note of another version is not
+changed and not believed.
 """
 
 from __future__ import annotations

@@ -29,11 +29,11 @@ T = TypeVar("T")
 
 
 class NoSpaceError(StorageError):
-    """The disk is full, and what was wanted is put off: nothing has changed."""
+    """The disk is full, and the write is put off: nothing has changed."""
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether this error, or what it was raised from, says that the disk is full."""
+    """Whether this error, or its cause, says that the disk is full."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.errno in _FULL:
@@ -51,7 +51,7 @@ def free_bytes(directory: Path) -> int:
 
 @contextmanager
 def left_out_if_full(what: str) -> Iterator[None]:
-    """Let the block, which writes a cache, be left out on a full disk: what is left of it is for votes and records."""
+    """Let the block, which writes a cache, be left out on a full disk: its remaining space is for votes and records."""
     try:
         yield
     except StorageError as error:
@@ -109,7 +109,7 @@ class Reserve:
         and records. Raises: StorageError of a full disk.
         """
         if self._is_spent and not self.restore():
-            spent = OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} but what the reserve had")
+            spent = OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} apart from the reserve")
             raise files.as_storage_error("write more to", self._directory, spent) from spent
 
     def release(self) -> bool:

@@ -1,8 +1,8 @@
 """The number of elements that an array of a message can mean: more are refused before an object is made for them.
 
 KRaft replicates one partition of one topic, so a request names one of each; a few more are read, because the answer to
-them is an error and not the end of the connection. What brokers ask a controller is bounded by `REQUEST_ELEMENTS`
-alone: a replica that leads refuses all of it, whatever it holds.
+them is an error and not the end of the connection. Requests of brokers to a controller are bounded by
+`REQUEST_ELEMENTS` alone: the leader of a quorum without a controller refuses such a request as a whole.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ PROPOSED_VALUES: Final = 1_024
 """Values of one forwarded append."""
 
 PROPOSED_BYTES: Final = 1_000 * 1_024
-"""Bytes of these values, and of what a client sends: with their frame they stay below `newcomer_frame_max_bytes`."""
+"""Bytes of these values, and of the values that a client sends: with their frame they stay below
+`newcomer_frame_max_bytes`."""
 
 WATCHES: Final = 256
 """Watches of one client, which share one request."""

@@ -208,7 +208,7 @@ def _request_key(request: FetchRequest, version: int, client_id: str | None) -> 
     ):
         return None
     if version > 17 and (partition.high_watermark == _NO_WATERMARK or not partition.replica_directory_id.int):
-        return None  # then a tag is left out, and what follows stands elsewhere
+        return None  # then a tag is left out, and the fields after it stand elsewhere
     return version, client_id, topic.topic_id.int, _request_values(request), _fetch_values(partition)
 
 

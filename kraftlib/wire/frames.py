@@ -263,7 +263,7 @@ def _skip_tags(reader: Reader, frame: Buffer, header: type[Message], version: in
     reader.position = whole.position
 
 
-# What is no Kafka at all --------------------------------------------------------------------------
+# Frames that are not Kafka's --------------------------------------------------------------------------
 
 # The first four bytes of each HTTP method, and of an answer.
 _HTTP: Final = frozenset(

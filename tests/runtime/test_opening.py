@@ -149,7 +149,7 @@ def test_what_fails_while_opening_releases_the_directory(tmp_path: Path) -> None
     directory = tmp_path / "replica"
     format_directory(directory, node_id=1, cluster_id="ours", no_initial_controllers=True)
     config = RaftConfig(node_id=1, directory=directory)
-    with pytest.raises(ConfigError, match="knows of nobody"):
+    with pytest.raises(ConfigError, match="knows no other replica"):
         open_config(config)
     open_config(RaftConfig(node_id=1, directory=directory, voters=VOTERS)).close()
 
@@ -185,7 +185,7 @@ def test_a_node_outside_its_static_quorum_is_refused_with_the_remedy() -> None:
 
 
 def test_nobody_to_ask_is_refused() -> None:
-    with pytest.raises(ConfigError, match="replica 1 knows of nobody"):
+    with pytest.raises(ConfigError, match="replica 1 knows no other replica"):
         open_config(RaftConfig(node_id=1))
     opened = open_config(RaftConfig(node_id=1, bootstrap_servers=(Endpoint("host", 9001),)))
     assert len(opened.view.voters.latest) == 0

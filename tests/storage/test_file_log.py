@@ -338,7 +338,7 @@ def test_a_snapshot_does_not_take_the_space_that_the_reserve_has_given_back(
     reserve.release()
     monkeypatch.setattr("kraftlib.storage.reserve.free_bytes", lambda directory: (1 << 20) + 1)
 
-    with pytest.raises(StorageError, match="No space left on device but what the reserve had") as raised:
+    with pytest.raises(StorageError, match="No space left on device apart from the reserve") as raised:
         sink.write(b"more")
     assert is_full(raised.value)
     sink.abort()

@@ -3,7 +3,8 @@
     put --> waiting values --one chunk at a time--> the engine's append --> settled, end_offset
 
 All values that wait when a chunk has settled make the next one, so a chunk grows with the load. One chunk is on its way
-at a time, and after an error none is sent. So what was appended is always a beginning of what was put, in its order.
+at a time, and after an error none is sent. So the appended values are always a beginning of the given ones, in their
+order.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Appender(Generic[T]):
             self._bytes += len(value) + RECORD_OVERHEAD_MAX
             self.taken += 1
             if not self._sending:
-                # At the end of the turn: what is put until then goes together.
+                # At the end of the turn: values that are put until then go together.
                 self._sending = True
                 self._loop.call_soon(self._send)
 
@@ -107,7 +108,7 @@ class Appender(Generic[T]):
         return self.end_offset
 
     def close(self) -> None:
-        """Send nothing more. What is on its way still settles."""
+        """Send nothing more. Values on their way still settle."""
         self._end(ClosedError("the appender was closed before these values were sent: they were not appended"))
 
     async def __aenter__(self) -> Appender[T]:

@@ -67,7 +67,7 @@ class Callers:
     def wait_for_snapshot(
         self, promise: Promise, create: Callable[[Callable[[OffsetAndEpoch | None, BaseException | None], None]], None]
     ) -> None:
-        """Settle `promise` with what `create` passes on: the id of a snapshot, or an error."""
+        """Settle `promise` with the result of `create`: the id of a snapshot, or an error."""
         number = next(self._snapshot_numbers)
 
         def done(snapshot_id: OffsetAndEpoch | None, error: BaseException | None) -> None:

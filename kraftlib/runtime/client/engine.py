@@ -99,7 +99,7 @@ class InlineEngine:
             raise
 
     async def _start_node(self) -> None:
-        # In one step from the stores that it opens to what closes them again.
+        # No await lies between opening the stores and handing them to the part that closes them again.
         await self._make_node(call_here).start(self._ready)
 
     def _ready(self, node: Node) -> None:

@@ -377,7 +377,9 @@ class Node:
                 async with asyncio.timeout_at(deadline):
                     await self._end_of_leadership()
         except TimeoutError:
-            logger.warning("replica %d: nobody took over within %d ms; closing", self._config.node_id, timeout_ms)
+            logger.warning(
+                "replica %d: no other voter took over within %d ms; closing", self._config.node_id, timeout_ms
+            )
         finally:
             await self._close()
 

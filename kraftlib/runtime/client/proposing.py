@@ -45,7 +45,7 @@ class EngineFirst:
         return future
 
     def __call__(self, function: Callable[[Any], None], argument: Any) -> None:
-        """Have `function` called with what concerns the callers."""
+        """Call `function` with those items of `argument` that belong to callers."""
         if self._pending and function in (settle, fulfil):
             place = 0 if function is settle else 3
             ours = [item for item in argument if type(item[place]) is EngineFuture]

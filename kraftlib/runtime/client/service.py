@@ -3,8 +3,7 @@
     RaftClient(config, service=service)     service.begin(node), requests, service.end()
 
 The network reads the requests, authenticates and authorizes their senders, and answers ApiVersions. `begin` says what
-takes the requests: `node.router.serve` for an API of kraftlib, as `kraftlib.coordination.net` does, or
-`node.network.serve` for what needs more, as the requests of brokers to a controller do (`kraftlib.controller`).
+takes the requests: `begin` says which part takes the requests:
 """
 
 from __future__ import annotations

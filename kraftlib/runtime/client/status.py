@@ -18,7 +18,7 @@ from kraftlib.types import ZERO_UUID, Endpoint, Epoch, Offset, ReplicaId, Replic
 
 @attrs.frozen(kw_only=True)
 class ReplicaStatus:
-    """One voter or observer. What only a leader knows is None elsewhere."""
+    """One voter or observer. Fields that only a leader can fill are None elsewhere."""
 
     id: ReplicaId
     directory_id: str | None
@@ -80,7 +80,7 @@ class Status:
     agreed_offset: Offset | None = None
     """The newest offset at which its state was that of a majority."""
     undecided_offset: Offset | None = None
-    """The newest offset at which states differ and none is that of a majority: nobody knows which one is right."""
+    """The newest offset at which states differ and none is that of a majority: it is unknown which one is right."""
 
     @property
     def key(self) -> ReplicaKey:
@@ -197,9 +197,9 @@ def replica_metrics(
 ) -> dict[str, float | str]:
     """Return Kafka's `raft-metrics` by name. Unknown numbers are -1, averages of nothing NaN, as in Kafka.
 
-    Beyond Kafka's: what scrubs have done, whether the disk is full, how many ranges of the log are missing, whether the
-    state machine has failed, what the comparison of states has found, the sum of `Status.refused`, and what the files
-    of `[tls]` tell.
+    Beyond Kafka's: the work of scrubs, whether the disk is full, how many ranges of the log are missing, whether the
+    state machine has failed, the results of comparing states, the sum of `Status.refused`, and the dates of the files
+    of `[tls]`.
     """
     status, log = replica.status(), replica.state.log
     leads = status.role is Role.LEADER

@@ -85,7 +85,7 @@ class Appender(Generic[T]):
         return self._wait(self._inner.reach(taken))
 
     def close(self) -> None:
-        """Send nothing more. What is on its way still settles."""
+        """Send nothing more. Values on their way still settle."""
         self._end(ClosedError("the appender is closed: nothing was appended"))
         self._call(self._inner.close)
 

@@ -147,7 +147,7 @@ class ThreadEngine:
         except TimeoutError:
             if result.done():
                 raise  # it is what the function has raised
-            what = "nothing was done" if result.cancel() else "what was asked is being done"
+            what = "nothing was done" if result.cancel() else "the request is still being carried out"
             raise TimedOutError(
                 f"replica {self._config.node_id} did not answer within {CALL_TIMEOUT_S} s, perhaps because a listener "
                 f"or state machine blocks it; {what}"
@@ -213,7 +213,7 @@ class ThreadEngine:
         if self._thread is None or self._home.is_left:
             return
         if asyncio.get_running_loop() is self._host:
-            self._send()  # what was appended before comes before
+            self._send()  # earlier appends go first
         with contextlib.suppress(concurrent.futures.InvalidStateError):
             self._end_asked.set_result(timeout_ms)
         await _share(self._over)

@@ -1,4 +1,4 @@
-"""Accepts connections whenever the loop says that somebody waits, a bounded number in one turn.
+"""Accepts waiting connections when the loop says that there are some, a bounded number in one turn.
 
 There is no task whose end could lose a connection that is just being accepted: `stop` takes effect at once.
 """
@@ -13,7 +13,7 @@ from typing import Any, Final
 from kraftlib.runtime.net.notices import Notices
 
 A_TURN: Final = 16
-"""So many in one turn of the loop; a flood of them holds up nobody who is connected."""
+"""The number of connections accepted in one turn of the loop: a flood of them does not hold up the established ones."""
 
 PAUSE_S: Final = 0.1
 """Pause before the next connection is accepted after the system had no descriptor left."""
@@ -57,7 +57,7 @@ class Acceptor:
             except ConnectionAbortedError:
                 continue  # it was gone before we came to it
             except OSError as error:
-                # No descriptors or memory left: who is connected goes on, who is not waits in the backlog.
+                # No descriptors or memory left: established connections go on, new ones wait in the backlog.
                 self._notices.warn("accept", "", "cannot accept connections for now: %s", error)
                 self._loop.remove_reader(self._listener.fileno())
                 self._pause = self._loop.call_later(PAUSE_S, self._resume)

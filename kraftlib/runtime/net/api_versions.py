@@ -82,9 +82,9 @@ def answer(
 ) -> ApiVersionsResponse:
     """Return the answer to a request of a version that we know; private APIs are named to our own kind alone.
 
-    Whom version 5 means to have reached (KIP-1242) must be named wholly or not at all; Kafka's controllers look no
-    further, and neither do we. `finalized` holds the levels of the features that are in force; level 0 is not told, as
-    in Kafka.
+    The cluster and node that version 5 means to have reached (KIP-1242) must be named both or neither; Kafka's
+    controllers look no further, and neither do we. `finalized` holds the levels of the features that are in force;
+    level 0 is not told, as in Kafka.
     """
     named = is_software_name(request.client_software_name) and is_software_name(request.client_software_version)
     meant = (request.cluster_id is None) == (request.node_id == NO_NODE)

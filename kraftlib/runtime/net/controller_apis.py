@@ -70,7 +70,7 @@ class Controllers:
         self.served.update(served)
 
     def identified(self, endpoint: Endpoint, is_controller: bool) -> None:
-        """Take note of what a peer has said it is."""
+        """Take note of the endpoint and kind that a peer has told."""
         self._refuse(wanted=is_controller and self._config.yield_to is None)
         self._submit(PeerIdentified(endpoint, is_controller))
 

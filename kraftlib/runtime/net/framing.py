@@ -1,6 +1,6 @@
 """Kafka's framing: four bytes of length, then a frame. Out of a stream of chunks come whole frames, in order.
 
-    int32 size (of what follows) | frame
+    int32 size (of the frame) | frame
 
 The buffer grows with the bytes that arrived and never with the size that a peer claims, so a lie costs nothing. A chunk
 that holds whole frames is cut into them as it is, and only a frame that came in several chunks is gathered. Nothing is

@@ -1,9 +1,10 @@
 """Gives the memory of answers that are gone back to the system.
 
 The GNU C library raises its threshold for blocks of their own (M_MMAP_THRESHOLD) to the size of the largest block that
-was ever freed, at most 32 MiB. From then on answers of several MiB lie in its heap, and what TLS allocates lies between
-them. It gives back only the end of the heap by itself, and small blocks break up the gaps. So a flood of unread answers
-left a process with four times the memory that it needs. malloc_trim(3) gives back all whole pages that are free.
+was ever freed, at most 32 MiB. From then on answers of several MiB lie in its heap, with the blocks that TLS allocates
+between them. It gives back only the end of the heap by itself, and small blocks break up the gaps. So a flood of unread
+answers left a process with four times the memory that it needs. malloc_trim(3) gives back all whole pages that are
+free.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ WORTHWHILE_BYTES: Final = 16 * 1024 * 1024
 """When so much has gone: the whole heap is looked at each time, which takes 1 to 20 ms, on a thread of its own."""
 
 PAUSE_S: Final = 0.25
-"""At least this long from one time to the next: whatever allocates memory meanwhile may have to wait."""
+"""At least this long from one time to the next: an allocation meanwhile may have to wait."""
 
 
 def malloc_trim() -> Callable[[], None] | None:
@@ -56,5 +57,5 @@ class FreedMemory:
             return
         self._budget.gone_bytes = 0
         self._not_before = self._loop.time() + PAUSE_S
-        # Not at once: what was closed a moment ago lets go of its memory at the end of this turn.
+        # Not at once: connections that were closed a moment ago let go of their memory at the end of this turn.
         self._under_way = self._loop.run_in_executor(None, self._give_back)

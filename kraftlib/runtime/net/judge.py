@@ -66,13 +66,13 @@ class Judge:
         return peer.forwarded_by is not None and api_key in self.authorizer.judged
 
     def as_sender(self, peer: Peer, request: Any) -> Peer:
-        """Return the peer with what its roles say of it, for whoever handles the request."""
+        """Return the peer with the rights of its roles, for the handler of the request."""
         if self.authorizer.observes(peer.principals, request):
             return attrs.evolve(peer, is_observer=True)
         return peer
 
     def as_client(self, peer: Peer) -> Peer:
-        """Return the peer, and its broker, with what their roles say of them, for an application that serves them."""
+        """Return the peer, and its broker, with the rights of their roles, for an application that serves them."""
         broker = peer.forwarded_by
         if broker is None:
             return attrs.evolve(peer, is_admin=self.authorizer.is_admin(peer.principals))
@@ -83,8 +83,9 @@ class Judge:
         """Return why a request in an envelope is not allowed."""
         broker = peer.forwarded_by
         if broker is None:
-            raise InvariantError(f"nobody has forwarded a request of {peer}")
-        # What the replica answers itself is of voters and features: there the broker must have the right, too.
+            raise InvariantError(f"no broker has forwarded a request of {peer}")
+        # Requests that the replica answers itself concern voters and features: there the broker must have the right,
+        # too.
         if request.api_key not in self.handled:
             reason = self.authorizer.complaint(broker.principals, request)
             if reason is not None:

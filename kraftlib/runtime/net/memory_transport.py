@@ -117,7 +117,7 @@ class MemoryTransport:
         self._receiver = None
         await asyncio.sleep(0)  # those who wait have their None before this returns
 
-    # What follows is for the hub and for the other end of a connection.
+    # The rest is for the hub and for the other end of a connection.
 
     def post(self, function: Callable[..., None], *args: Any) -> bool:
         """Call `function` in a later turn of this transport's loop; False, if that loop is no more."""

@@ -132,8 +132,8 @@ class Network:
         nobody = access.roles_of_nobody(config.listen.host, insecure=config.insecure)
         if nobody == EVERY_ROLE and not is_loopback_host(config.listen.host):
             logger.warning(
-                "replica %d listens on %s and lets everybody do everything: whoever connects is an administrator. "
-                "Set [tls] or [sasl] instead of insecure = true, or [access] anonymous",
+                "replica %d listens on %s and lets every peer do everything: every peer that connects is an "
+                "administrator. Set [tls] or [sasl] instead of insecure = true, or [access] anonymous",
                 config.node_id,
                 config.listen,
             )
@@ -145,7 +145,7 @@ class Network:
             needed=self._needed,
             judged=self._judged,
             bound_ids=config.sasl.replicas_among if config.sasl is not None else lambda principals: (),
-            # With SASL it is the user that counts, not a certificate that names nobody.
+            # With SASL the user counts, and a certificate need name no principal.
             unnamed_replicas=config.tls is not None and config.tls.unnamed_replicas and config.sasl is None,
         )
 
@@ -195,7 +195,7 @@ class Network:
         if self._server is not None:
             self._server.respond_records(request_ids, response, batches)
 
-    # What the transport calls (FrameReceiver).
+    # Methods called by the transport (FrameReceiver).
 
     def request_received(self, frame: Frame, reply: Reply, peer: Peer) -> None:
         """Take a request of a peer."""

@@ -1,8 +1,8 @@
 """Counts every problem with a peer and logs few of them: neither one peer nor a flood of addresses may fill the disk.
 
-Each kind of problem with each peer has one line a minute. All of them share one budget of lines a minute; what it
-leaves out follows as one line with counts. The first problem of a kind in a minute is always logged, so that a flood
-of one kind hides no other: kinds are written in this library, and there are few.
+Each kind of problem with each peer has one line a minute. All of them share one budget of lines a minute; lines beyond
+it follow as one line with counts. The first problem of a kind in a minute is always logged, so that a flood of one kind
+hides no other: kinds are written in this library, and there are few.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Notices:
         return True
 
     def summarize(self, *, now: bool = False) -> None:
-        """Log the counts of what the budget has left out, once its minute is over, or `now`."""
+        """Log the counts of the lines beyond the budget, once its minute is over, or `now`."""
         time = self._clock()
         if not now and time - self._minute_began < EVERY_SECONDS:
             return

@@ -43,7 +43,8 @@ class RequestHandler(Protocol):
     supported_features: Mapping[str, Versions]
     """The features that ApiVersions names, beside kraft.version."""
     elements_max: int
-    """The largest number of array elements in one request of these APIs, of who may ask much (`Judge.may_ask_much`)."""
+    """The largest number of array elements in one request of these APIs, from a peer that may ask much
+    (`Judge.may_ask_much`)."""
 
     def finalized_features(self) -> Mapping[str, int]:
         """Return the levels in force, beside kraft.version."""

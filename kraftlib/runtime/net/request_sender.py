@@ -43,7 +43,7 @@ HELD_MAX: Final = 1_024
 
 @attrs.define(eq=False)
 class _Line:
-    """A connection with a peer, and what is known of the peer while it lasts."""
+    """A connection with a peer, and the facts about the peer that hold while it lasts."""
 
     destination: Destination
     endpoint: Endpoint
@@ -228,7 +228,7 @@ class RequestSender:
 
     def _versions_told(self, line: _Line, version: int, wire_id: int, frame: Frame | None) -> None:
         if self._lines.get(line.destination.number) is not line:
-            return  # nobody waits for it any more
+            return  # its caller does not wait any more
         if frame is None:
             self._forget(line)
             return

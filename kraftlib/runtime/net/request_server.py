@@ -1,8 +1,8 @@
 """Questions of others: decoded, allowed, handed to the executor, and answered over the connection that they came by.
 
-What a peer sends never raises here. A request that cannot be read, or is none that we serve, closes its connection: an
-error code could not be read either, and some stop a Kafka replica. ApiVersions of a version from the future is the
-exception, since its answer is how the two sides agree on one.
+Bytes of a peer never raise an error here. A request that cannot be read, or is none that we serve, closes its
+connection: an error code could not be read either, and some stop a Kafka replica. ApiVersions of a version from the
+future is the exception, since its answer is how the two sides agree on one.
 """
 
 from __future__ import annotations
@@ -308,7 +308,7 @@ class RequestServer:
     def _deny(self, request: Request, reply: Reply, peer: Peer, reason: str, *, closes: bool) -> None:
         """Say that this peer may not ask for that. A Kafka replica stops when it is told so, and is not told."""
         name = APIS[request.api_key].key.name
-        who = ", ".join(peer.principals) or "nobody in particular"
+        who = ", ".join(peer.principals) or "a peer without a name"
         about = (_host(peer), peer.principals, request.api_key)
         self._notices.warn("denied", about, "denied %s to %s (%s): %s", name, peer.address, quoted(who), quoted(reason))
         if closes:

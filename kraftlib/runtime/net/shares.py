@@ -1,6 +1,6 @@
 """Bounds the time for which peers without a role keep the event loop busy with requests to the application.
 
-Each of them has a share of the time, and may save up some of it. Who may ask much has no such bound
+Each of them has a share of the time, and may save up some of it. A peer that may ask much has no such bound
 (`kraftlib.runtime.net.judge.Judge.may_ask_much`).
 """
 

@@ -1,4 +1,4 @@
-"""Sockets of a transport: where to listen, who may, and how a dead peer is noticed."""
+"""Sockets of a transport: the addresses to listen on, the peers that may connect, and how a dead peer is noticed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def bind(listen: Endpoint, *, encrypted: bool, insecure: bool) -> socket.s
     if not (encrypted or insecure or is_loopback(str(address[0]))):
         raise ConfigError(
             f"listening on {listen} lets others in without TLS: set tls.cert, tls.key and tls.ca, or [sasl], or give "
-            "server_ssl=, or insecure=True, which makes whoever connects an administrator"
+            "server_ssl=, or insecure=True, which makes every peer that connects an administrator"
         )
     listener = socket.socket(family, kind, protocol)
     try:
@@ -63,7 +63,8 @@ def is_loopback(address: str) -> bool:
 
 
 def tune(connection: socket.socket) -> None:
-    """Send small frames at once, and notice a peer that is gone without a word. What a system lacks is left out."""
+    """Send small frames at once, and notice a peer that is gone without a word. An option that the system lacks is left
+    out."""
     options = [
         (socket.IPPROTO_TCP, "TCP_NODELAY", 1),
         (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
@@ -102,7 +103,7 @@ def address_text(address: Any) -> str:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether a host has answered that nobody listens there (ECONNREFUSED): for a name, one of its addresses has.
+    """Whether a host has answered that no process listens there (ECONNREFUSED): for a name, one of its addresses has.
 
     asyncio tells the errors of several addresses as one, by their texts. A Unix socket may also be gone (ENOENT).
     """

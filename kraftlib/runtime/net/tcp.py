@@ -1,4 +1,4 @@
-"""Frames over TCP in Kafka's framing, with TLS if asked for. What Kafka's own replicas and tools connect to.
+"""Frames over TCP in Kafka's framing, with TLS if asked for. Kafka's own replicas and tools connect to this.
 
 Two sides that know nothing of each other: `tcp_server` accepts connections, each a `tcp_connection` that answers in
 order; `tcp_routes` makes one connection for each destination, a `tcp_client`. This module joins them into the

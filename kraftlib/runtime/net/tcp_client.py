@@ -6,8 +6,8 @@
 
 `kraftlib.runtime.net.tcp_routes` decides when the next one is made.
 
-Only an attempt that the other host itself has refused is called so (`is_refusal`): nobody listens there. One that ran
-out of time, a name that was not found, no way to the host, no descriptor left in this process, or TLS that does not
+Only an attempt that the other host itself has refused is called so (`is_refusal`): no process listens there. One that
+ran out of time, a name that was not found, no way to the host, no descriptor left in this process, or TLS that does not
 agree say nothing of whether the peer lives: its requests fail, and that is all.
 """
 
@@ -135,7 +135,8 @@ class ClientConnection(asyncio.Protocol):
             self._break_off("certificate", reason)
 
     def abandon(self) -> None:
-        """Drop the connection at our own wish: those who wait get None, soon, and nobody hears of a lost connection."""
+        """Drop the connection at our own wish: pending requests get None, soon, and no loss of a connection is
+        reported."""
         self._ended = True
         self._attempt.cancel()
         self._writer.detach()

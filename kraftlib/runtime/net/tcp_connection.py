@@ -60,7 +60,7 @@ class Shared:
     tell_refusal: TellRefusal = lambda peer, name, reason: None
     """Told of a peer that was not let in."""
     sasl: SaslUsers | None = None
-    """The users that may log in, and whoever asks for anything must be one of them; None: no SASL."""
+    """The users that may log in; only they may send requests. None: no SASL."""
     unfinished_bytes: int = 0
     """The size of all frames that are not whole yet."""
 
@@ -83,7 +83,7 @@ class ServerConnection(asyncio.Protocol):
         self._sasl = None if shared.sasl is None or peer.principals else SaslServer(shared.sasl)
         newcomer_max = min(shared.frame_max_bytes, shared.limits.newcomer_frame_max_bytes)
         self._login: tuple[str, Login] | None = None
-        """The user that has logged in, and with what."""
+        """The user that has logged in, and its login."""
         self._reader = FrameReader(newcomer_max if self._sasl is None else min(newcomer_max, FRAME_MAX_BYTES))
         self._writer = FrameWriter()
         self._answers = AnswerQueue(self._send, self.close, self._weigh)
@@ -202,19 +202,19 @@ class ServerConnection(asyncio.Protocol):
             self._transport.pause_reading()  # it closes once what waits has left
 
     def abort(self) -> None:
-        """Close, whatever is left to send, also amid a handshake."""
+        """Close, even amid a handshake, and drop the bytes that are left to send."""
         if self._transport is not None:
             self._transport.abort()
         elif self.handshake is not None:
             self.handshake.cancel()
 
     def refuse(self, kind: str, reason: str) -> None:
-        """Count, tell the operator and break off. What was answered may still leave."""
+        """Count, tell the operator and break off. Answers that were written may still leave."""
         self._shared.notices.warn(kind, self.host, "closed the connection of %s: %s", self.peer.address, reason)
         self.close()
 
     def overdue(self, now: float) -> tuple[str, str] | None:
-        """Return the kind and the text of what has lasted too long. Called by the sweep."""
+        """Return the kind and the text of a step that has lasted too long. Called by the sweep."""
         limits = self._limits
         if (reason := self._valid.is_over(self._shared.tls)) is not None:
             return "certificate", reason
@@ -357,7 +357,7 @@ class ServerConnection(asyncio.Protocol):
         return self._frames_allowed
 
     def _hold(self) -> None:
-        """Read and take nothing until there is room; see to it that somebody notices when there is."""
+        """Read and take nothing until there is room; `_resume` is called when there is."""
         if self._transport is None or self._held:
             return
         self._held = True
@@ -369,7 +369,7 @@ class ServerConnection(asyncio.Protocol):
             self._resume_soon()  # it had its share of this turn: now the other connections
 
     def _resume_soon(self) -> None:
-        # Never at once: whoever gives an answer must not be handed the next request while it does so.
+        # Never at once: the sender of an answer must not be handed the next request while it sends.
         if self._held:
             self._shared.loop.call_soon(self._resume)
 

@@ -4,8 +4,8 @@
 
 A connection that has brought an answer was a good one: after its loss the next attempt is made at once, and whether it
 is refused is the news by which followers tell a dead leader from a cut cable. After an attempt that failed, or a
-connection that ended before its first answer, there is a pause, doubling up to a limit; what is sent meanwhile fails
-without a word to the receiver, who has had the news.
+connection that ended before its first answer, there is a pause, doubling up to a limit; requests sent meanwhile fail
+without a word to the receiver, which has had the news.
 """
 
 from __future__ import annotations

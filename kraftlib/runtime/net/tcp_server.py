@@ -91,7 +91,7 @@ class FrameServer:
 
     async def start(self, places: Sequence[Endpoint], *, insecure: bool, socket_mode: int) -> Endpoint:
         """Listen at all `places`; return the first of them. Raises: ConfigError, as `bind` and `bind_unix` do."""
-        # With SASL nobody is let in without a password, in the clear or not.
+        # With SASL no peer is let in without a password, in the clear or not.
         is_guarded = self._tls.server is not None or self.shared.sasl is not None
         try:
             for place in places:
@@ -234,7 +234,7 @@ class FrameServer:
         except asyncio.CancelledError:
             self._forget(connection)
             raise
-        except Exception as error:  # noqa: BLE001 - of whatever a peer has sent: nobody else hears of it
+        except Exception as error:  # noqa: BLE001 - of whatever a peer has sent: its only reader is the audit log
             address, trouble = connection.peer.address, handshake_trouble(error)
             self._notices.warn("handshake", connection.host, "no connection with %s: %s", address, trouble)
             if tls is not None:

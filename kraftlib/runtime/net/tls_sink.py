@@ -1,8 +1,8 @@
-"""Hands an encrypted connection no more than it can send, so that what its peer does not read is counted.
+"""Hands an encrypted connection no more than it can send, so that bytes which its peer does not read are counted.
 
 The TLS protocols of asyncio and uvloop encrypt all that they are given, at once, and pass it to the socket's transport.
-What waits there stands in no write buffer that they tell of: an answer of 8 MiB that nobody reads looked as if it had
-been sent, and was held as a copy. So a large answer waits here, not yet encrypted, and goes on in pieces.
+Bytes that wait there stand in no write buffer that they tell of: an answer of 8 MiB that the peer does not read looks
+as if it had been sent, and is held as a copy. So a large answer waits here, not yet encrypted, and goes on in pieces.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ PIECE_BYTES: Final = 64 * 1024
 """As much as asyncio's transports buffer before they say that it is enough."""
 
 TURN_PIECES: Final = 4
-"""So many in one turn of the loop: encryption takes time, and a peer that is gone shows with the next turn only."""
+"""The number of pieces in one turn of the loop: encryption takes time, and a peer that is gone shows with the next turn
+only."""
 
 
 class TlsSink:
@@ -52,7 +53,7 @@ class TlsSink:
         self._transport.set_write_buffer_limits(high=1, low=0)
 
     def get_write_buffer_size(self) -> int:
-        """Return how many bytes the peer has not read, but for what its socket and one piece hold."""
+        """Return how many bytes the peer has not read, except those in its socket and in one piece."""
         return self._waiting_bytes + self._transport.get_write_buffer_size()
 
     def write(self, data: bytes | memoryview) -> None:
@@ -82,7 +83,7 @@ class TlsSink:
         self._send()
 
     def drop(self) -> None:
-        """Let go of what has not left: the connection is gone."""
+        """Let go of the bytes that have not left: the connection is gone."""
         self._waiting.clear()
         self._waiting_bytes = 0
 

@@ -94,8 +94,8 @@ class FrameReceiver(Protocol):
         A refused connection is taken for a dead process (ECONNREFUSED, and nothing else of TCP). An attempt that says
         nothing of the process (no answer in time, no such name, no way there, a failed handshake) is not told.
 
-        Requests in flight on it have had `reply(None)` before. Not called for what `disconnect`, `close` or a `send`
-        to another endpoint of the same number dropped.
+        Requests in flight on it have had `reply(None)` before. Not called for connections that `disconnect`, `close` or
+        a `send` to another endpoint of the same number dropped.
         """
         ...
 
@@ -130,12 +130,12 @@ class Transport(Protocol):
 
 
 TellRefusal = Callable[[Peer, str, str], None]
-"""Takes a peer that was not let in, what has failed (such as `TlsHandshake`), and why."""
+"""Takes a peer that was not let in, the step that failed (such as `TlsHandshake`), and why."""
 
 
 @runtime_checkable
 class TellsRefusals(Protocol):
-    """A transport that tells whom it has not let in, for the audit log. A transport need not."""
+    """A transport that reports the peers it has not let in, for the audit log. A transport need not."""
 
     def tell_refusals(self, tell: TellRefusal) -> None:
         """Call `tell` for every peer whose handshake or login fails from now on. Called before `start`."""

@@ -1,7 +1,7 @@
 """Unix sockets of a transport: where to listen, and how to connect (`kraftlib.security.unix_users` says to whom).
 
-The file of a socket has its mode before anybody can connect: it is bound, then changed, then listened on. A file that a
-killed process has left behind is replaced, one that somebody listens on never is.
+The file of a socket has its mode before a peer can connect: it is bound, then changed, then listened on. A file that a
+killed process has left behind is replaced, one with a listener never is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class StrangerError(OSError):
 def bind_unix(path: str, mode: int) -> socket.socket:
     """Return a listening, non-blocking socket whose file has `mode`.
 
-    Raises: ConfigError, if somebody listens there, if others may write in its directory, or the path cannot be had.
+    Raises: ConfigError, if another process listens there, if others may write in its directory, or the path cannot be
+    had.
     """
     check_support()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -56,7 +57,7 @@ def remove(path: str) -> None:
 
 
 def _make_room(path: str) -> str | None:
-    """Remove the file of a socket on which nobody listens; return why there is still a file. Raises: OSError."""
+    """Remove the file of a socket that has no listener; return why there is still a file. Raises: OSError."""
     try:
         found = os.lstat(path)
     except FileNotFoundError:
@@ -71,8 +72,8 @@ def _make_room(path: str) -> str | None:
             os.unlink(path)
             return None
         except BlockingIOError:
-            pass  # its queue is full, so there is somebody
-    return "somebody listens there; stop the process that does, or name another path"
+            pass  # its queue is full, so it has a listener
+    return "a process listens there; stop it, or name another path"
 
 
 async def dial(path: str, replicas: frozenset[str]) -> socket.socket:

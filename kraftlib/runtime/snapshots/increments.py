@@ -52,10 +52,10 @@ def sorted_by_key(
 class IncrementalStateMachine(StateMachine):
     """A state machine whose snapshot is a set of values with keys, and that knows which have changed.
 
-    `key_of(value)` is the key of a value of its snapshot; `freeze_changes()` returns what has changed since the last
-    `freeze`, `freeze_changes` or `restore`, as pairs of key and value, None for what is gone. Both see values as the
-    serde makes them. Everything else is as in `StateMachine`; `restore` gets the values of the whole state, in the
-    order of their keys.
+    `key_of(value)` is the key of a value of its snapshot; `freeze_changes()` returns the changes since the last
+    `freeze`, `freeze_changes` or `restore`, as pairs of key and value, with None for a key that is gone. Both see
+    values as the serde makes them. Everything else is as in `StateMachine`; `restore` gets the values of the whole
+    state, in the order of their keys.
     """
 
     def key_of(self, value: Any) -> bytes:
@@ -191,7 +191,7 @@ class Increments:
                 self._step()
 
     def written(self, snapshot_id: OffsetAndEpoch, *, is_ordered: bool) -> None:
-        """There is a checkpoint of this id: what leads up to it goes. For the background.
+        """There is a checkpoint of this id: the increments that lead up to it go. For the background.
 
         So does what leads on from it, unless its values are in the order of their keys.
         """

@@ -64,8 +64,8 @@ class Retention:
         step: Callable[[], None] = unhurried,
         on_damage: Callable[[OffsetAndEpoch, str], None] = lambda snapshot_id, reason: None,
     ) -> None:
-        """`on_damage` hears of snapshots that are not whole; `remove_late` takes a hold out of what is stored, after
-        `stop`, on any thread.
+        """`on_damage` hears of snapshots that are not whole; `remove_late` removes a stored hold, after `stop`, on any
+        thread.
         """
         self._config = config
         self._log = log

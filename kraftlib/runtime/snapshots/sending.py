@@ -1,4 +1,4 @@
-"""Snapshots for other replicas: their chunks, and hashes of what another replica has of them already (KIP-630)."""
+"""Snapshots for other replicas: their chunks, and hashes of the parts that another replica has already (KIP-630)."""
 
 from __future__ import annotations
 

@@ -75,8 +75,8 @@ class OpenSnapshot:
             for value in state:
                 snapshot.append([value])
 
-    Leaving the block freezes it; an error on the way drops it. It may take any time, pauses included. Whatever happens,
-    a snapshot is there as a whole or not at all. It blocks, so it is for a thread of your own, one at a time.
+    Leaving the block freezes it; an error on the way drops it. It may take any time, pauses included. A snapshot is
+    there as a whole or not at all. It blocks, so it is for a thread of your own, one at a time.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class OpenSnapshot:
 
     @property
     def size(self) -> int:
-        """Bytes written so far; what waits for its batch to be full is not among them."""
+        """Bytes written so far; values that wait for their batch to be full are not among them."""
         return self._writer.size
 
     def append(self, values: Iterable[Any]) -> None:

@@ -105,8 +105,8 @@ class DamagedLog:
         if log.holes:  # a damaged log does not grow
             if first < log.end_offset:
                 raise StorageError(
-                    f"{log.directory}: a sync failed in an earlier life, and what was durable then is damaged: give"
-                    " this replica a new, empty directory, and it fetches everything from the others",
+                    f"{log.directory}: a sync failed in an earlier life, and records that were durable then are"
+                    " damaged: give this replica a new, empty directory, and it fetches everything from the others",
                     path=log.directory,
                 )
             return
@@ -129,7 +129,7 @@ class DamagedLog:
     def lose_beginning(self, lost: OffsetAndEpoch) -> None:
         """Count as missing all before the first segment, which only a snapshot had that is lost."""
         log = self._log
-        log.segments.open_files.remove_condemned()  # what is fetched again may bear their names
+        log.segments.open_files.remove_condemned()  # records that are fetched again may bear their names
         self._reach_back()
         keep_last_epoch(log.epochs, lost, log.end_offset)
         log.forget_prefix()

@@ -67,7 +67,7 @@ class DamagedSegments:
         if first is not None:
             position, start_offset = first.position, first.start_offset
         elif found.end_offset == end_offset:
-            position, start_offset = 0, base_offset  # whole, and not what was written: nobody can say where
+            position, start_offset = 0, base_offset  # whole, and not the bytes that were written: the place is unknown
         reason = f"{segment.path} is not what was written to it: it should reach to offset {end_offset}"
         return [
             Hole(
@@ -145,7 +145,7 @@ class DamagedSegments:
         return located[0] if located is not None and located[1] == offset else None
 
     def split(self, offset: Offset, position: int, holes: Sequence[Hole]) -> list[Hole]:
-        """Let a segment begin at `offset`, with what stands in its present one from there on; return the holes then.
+        """Let a segment begin at `offset`, with the content of its present one from there on; return the holes then.
 
         The one that had it stays as it is: it is for the caller to forget. Everything was synced. A stop in between
         leaves two that overlap, of which a start distrusts the first.

@@ -76,9 +76,9 @@ def should_have_sync_point(directory: Path) -> bool:
 
 
 def judge(log: RecoveredLog, *, doubtful: bool) -> Judgement:
-    """Say which holes are damage and where a torn tail begins. The end of the log moves to where it was durable.
+    """Say which holes are damage and where a torn tail begins. The end of the log moves to its last durable offset.
 
-    `doubtful`: there should be a note of what was durable, and it cannot be read.
+    `doubtful`: the note of the durable offset should exist, and cannot be read.
     """
     _note_missing_end(log)
     damaged, why = list(log.holes), None
@@ -108,9 +108,10 @@ def _objection(log: RecoveredLog, hole: Hole, *, doubtful: bool) -> str | None:
 
 
 def _note_missing_end(log: RecoveredLog) -> None:
-    """Compare the end of the log with the sync point: what it names beyond the end is missing. The end moves there.
+    """Compare the end of the log with the sync point: records that it names beyond the end are missing. The end moves
+    there.
 
-    Unless a newer epoch stands there: then the log was cut and written on by somebody who knows no sync points.
+    Unless a newer epoch stands there: then the log was cut and written on by a program that knows no sync points.
     """
     note = log.sync_point
     if note is None or note.mark.end_offset <= log.end_offset:

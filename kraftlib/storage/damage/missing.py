@@ -1,12 +1,12 @@
 """Parts of a log of which nothing is left: its segments, all of them or the first ones, or the snapshot before them.
 
 A new replica has no segment either, nor has one that stopped between the removal of its log and the new segment behind
-a downloaded snapshot. They are told apart by what is noted elsewhere: the sync point says how far the log was durable,
-and is lowered to nothing before a log is removed on purpose; `kraftlib.json` and `leader-epoch-checkpoint` say that
-there was one at all.
+a downloaded snapshot. Notes elsewhere tell them apart: the sync point says how far the log was durable, and is lowered
+to nothing before a log is removed on purpose; `kraftlib.json` and `leader-epoch-checkpoint` say that there was one at
+all.
 
-What is missing becomes a hole like any other, in an empty segment that is made where it begins; the repair fills it, or
-takes a snapshot of the leader's in its place.
+The missing records become a hole like any other, in an empty segment that is made where it begins; the repair fills it,
+or takes a snapshot of the leader's in its place.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def begin_without_segments(log: RecoveredLog, *, file_mode: int, keep_damage: bo
             path=log.directory,
             position=0,
         )
-    logger.error("%s: it is fetched again, and this replica votes for nobody before it has all", reason)
+    logger.error("%s: it is fetched again, and this replica grants no vote before it has all", reason)
     doubt_vote(log.directory, file_mode=file_mode)
     start_offset = log.snapshots[-1].offset if log.snapshots else 0
     end_offset = start_offset if note is None else max(start_offset, note.mark.end_offset)
@@ -88,7 +88,7 @@ def begin_before(log: RecoveredLog, *, file_mode: int) -> None:
     for end in _known_ends(log):
         keep_last_epoch(log.epochs, end, log.end_offset)
     if log.epochs.latest_epoch < 0:
-        # Nobody knows the epoch of the last record, and the next start finds empty segments only.
+        # The epoch of the last record is unknown, and the next start finds empty segments only.
         doubt_vote(log.directory, file_mode=file_mode)
         log.is_doubtful = True
     elif log.is_empty:
@@ -99,7 +99,7 @@ def begin_before(log: RecoveredLog, *, file_mode: int) -> None:
 
 
 def _known_ends(log: RecoveredLog) -> list[OffsetAndEpoch]:
-    """Return the ends of the snapshots that are lost and of what was noted to be durable."""
+    """Return the ends of the lost snapshots and of the log that was noted as durable."""
     ends = [lost.snapshot_id for lost in log.lost_snapshots]
     if log.sync_point is not None:
         ends.append(end_of(log.sync_point.mark))
@@ -130,7 +130,8 @@ def _hole(start_offset: Offset, end_offset: Offset, reason: str) -> Hole:
 
 
 def make_empty_segment(directory: Path, base_offset: Offset, *, file_mode: int) -> Segment:
-    """Make a segment for what is missing, durably; one of that name may be there, if it has only what is missing."""
+    """Make a segment for the missing records, durably; one of that name may be there, if it has only what is
+    missing."""
     files.replace_file(directory / names.segment_name(base_offset), b"", mode=file_mode)
     return _empty_segment(directory, base_offset)
 

@@ -43,12 +43,12 @@ class RecoveredLog:
     """The number of bytes of the log that had to be read."""
     known_start: Offset = 0
     noted_epochs: EpochTable = attrs.Factory(EpochTable)
-    """The epochs of what is below `noted_end`, as they were noted: no checksum of a batch covers its epoch."""
+    """The noted epochs of the log below `noted_end`: no checksum of a batch covers its epoch."""
     noted_end: Offset = 0
     epoch_place: tuple[int, Offset] = (0, 0)
     """Position and offset in the segment at hand from which on all batches are of one epoch."""
     is_torn: bool = False
-    """Whether the last hole is where what was never acknowledged leaves off; segments behind it were not read."""
+    """Whether the last hole is a torn tail, which was never acknowledged; segments behind it were not read."""
     watch: Callable[[Segment, Batch], None] | None = None
     """Told of every batch that is read. A watcher only looks: nothing is synced."""
 
@@ -102,7 +102,7 @@ class RecoveredLog:
             self.watch(segment, batch)
 
     def take_over(self, known: KnownPrefix) -> bool:
-        """Begin with what is known, in an empty log; return False, with nothing changed, if an index is lost."""
+        """Begin with the noted state, in an empty log; return False, with nothing changed, if an index is lost."""
         last = Segment(self.directory, known.mark.segment)
         if not last.resume_index(known.mark.position, entries=known.index_entries):
             return False

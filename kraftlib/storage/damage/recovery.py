@@ -7,9 +7,9 @@ A replica may forget only records that it never acknowledged. So there are two k
 * **damage**: a whole batch or segment follows the bad bytes, or the sync point or a snapshot lies beyond them, or a
   whole batch stands in the wrong place. Records that were acknowledged may be gone. Nothing is cut.
 
-Behind an **exact** sync point nothing was ever acknowledged, so bad bytes there are a torn tail, whatever follows.
-If there should be a sync point and none can be read, a bad tail is **doubtful**: it is treated as damage, unless it is
-all zeros or too short for a batch.
+Behind an **exact** sync point nothing was ever acknowledged, so bad bytes there are a torn tail, even before whole
+batches. If there should be a sync point and none can be read, a bad tail is **doubtful**: it is treated as damage,
+unless it is all zeros or too short for a batch.
 
 Only the end of the log is read, from the position in `kraftlib-prefix.json` on; the rest is checked when it is read,
 and by the scrubber. The bytes that were read may still be on their way to the disk, if only the process stopped and
@@ -82,13 +82,13 @@ def recover(directory: Path, *, file_mode: int, keep_damage: bool = False) -> Re
         log.lost_snapshots += _lost_before(log)
     if not _is_covered(log) and keep_damage:
         if log.known_start > log.segments[0].base_offset and files.remove(directory / names.PREFIX):
-            # What the first segment has below is wanted again, and what it holds is not in the notes.
+            # The records below the first segment are wanted again, and the notes do not list its content.
             return _again(log, file_mode=file_mode)
         begin_before(log, file_mode=file_mode)
     else:
         _check_start(log)
     if log.noted_end == 0:
-        # Once the log has grown, what was noted of another one would be believed of this. The sync below makes it go.
+        # Once the log has grown, the notes of another log would be believed of this one. The sync below makes it go.
         files.remove(directory / names.PREFIX)
     _cut_zero_tails(log)
     for segment in log.segments[:-1]:
@@ -100,7 +100,7 @@ def recover(directory: Path, *, file_mode: int, keep_damage: bool = False) -> Re
 
 
 def _read_note(log: RecoveredLog, *, file_mode: int) -> SyncPoint | None:
-    """Return the note of what was durable, and believe it unless it is void."""
+    """Return the note of the durable offset, and believe it unless it is void."""
     note = read_sync_point(log.directory)
     if note is None or not is_void(log.directory, note):
         log.sync_point = note
@@ -126,8 +126,8 @@ def _known_prefix(log: RecoveredLog, bases: Sequence[Offset]) -> KnownPrefix | N
         return None
     if is_of_other_files(log.directory, note, bases):
         logger.warning(
-            "%s: %s is not the file of which %s tells, but a copy, or changed since: all is read, and what was durable,"
-            " up to offset %d, must be there",
+            "%s: %s is not the file of which %s tells, but a copy, or changed since: the whole log is read,"
+            " and the records up to the durable offset %d must be there",
             log.directory,
             names.segment_name(note.mark.segment),
             names.SYNC_POINT,
@@ -153,7 +153,7 @@ def _act_on(log: RecoveredLog, found: Judgement, *, keep_damage: bool) -> None:
         if log.sync_point is not None:
             keep_last_epoch(log.epochs, end_of(log.sync_point.mark), log.end_offset)
         if last.end_offset == last.start_offset and last.end_position is None:
-            # Nobody knows how much is missing: at least one record.
+            # The number of missing records is unknown: at least one record.
             log.is_doubtful = True
             log.end_offset = last.start_offset + 1
             log.holes[-1] = attrs.evolve(last, end_offset=log.end_offset)
@@ -174,7 +174,7 @@ def _cut_torn_tail(log: RecoveredLog, hole: Hole) -> None:
 
 
 def _cut_zero_tails(log: RecoveredLog) -> None:
-    """Cut off zeros behind the last batch of a segment: they were written ahead, and are nobody's records."""
+    """Cut off zeros behind the last batch of a segment: they were written ahead, and are no records."""
     for segment in log.zero_tails:
         if segment in log.segments:
             surplus = files.size_of(segment.path) - segment.size
@@ -213,7 +213,7 @@ def _set_aside(log: RecoveredLog, snapshot_id: OffsetAndEpoch, reason: str, *, f
 
 
 def _lost_before(log: RecoveredLog) -> list[LostSnapshot]:
-    """Return the snapshots that were lost in an earlier life, while nothing stands in for what they had.
+    """Return the snapshots that were lost in an earlier life, unless another one stands in for their records.
 
     Their headers say who votes, and until the repair has ended nothing else may.
     """
@@ -233,7 +233,7 @@ def _lost_before(log: RecoveredLog) -> list[LostSnapshot]:
 def _begin_after_snapshot(log: RecoveredLog, *, file_mode: int, keep_damage: bool) -> None:
     """Begin the log anew at the end of the newest snapshot, if that is beyond it, or at all, if there is no log.
 
-    Whatever the log has goes on the word of that snapshot, so it is read to its end first.
+    The whole log then relies on that snapshot, so it is read to its end first.
     """
     newest = log.snapshots[-1] if log.snapshots else None
     if newest is not None and keep_damage and (not log.segments or _is_beyond(log, newest)):
@@ -282,8 +282,8 @@ def _check_start(log: RecoveredLog) -> None:
     start_offset = log.start_offset
     if not _is_covered(log):
         raise StorageError(
-            f"{log.directory} has a log that begins at {start_offset} and no snapshot of what stood before: give this"
-            " replica a new, empty directory, and it fetches everything from the others",
+            f"{log.directory} has a log that begins at {start_offset} and no snapshot of the records before it: give"
+            " this replica a new, empty directory, and it fetches everything from the others",
             path=log.directory,
         )
     covering = next((kept for kept in log.snapshots if kept.offset >= start_offset), None)

@@ -1,9 +1,9 @@
-"""Filling a hole of the log with what was fetched again.
+"""Filling a hole of the log with records that were fetched again.
 
-What is fetched is gathered in `kraftlib-repair/`, beside the log and never in it. When the hole is full, the segment is
-written anew there: what stood before the hole, what was fetched, what stands behind it. Only once that is whole, in
-order and durable, it takes the place of the damaged one, by a rename. A stop at any moment leaves the old segment, and
-the repair begins again.
+The fetched records are gathered in `kraftlib-repair/`, beside the log and never in it. When the hole is full, the
+segment is written anew there: the batches before the hole, the fetched ones, the batches behind it. Only once that is
+whole, in order and durable, it takes the place of the damaged one, by a rename. A stop at any moment leaves the old
+segment, and the repair begins again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class HoleRepair:
         return self.next_offset >= self.hole.end_offset
 
     def prepare(self, segment: Path) -> None:
-        """Write the repaired segment beside the log, durably. Raises: CorruptBatchError, if what came is not whole."""
+        """Write the repaired segment beside the log, durably. Raises: CorruptBatchError, if the fetched records are not
+        whole."""
         self.fetched = self._checked()
         new = self._place / segment.name
         files.remove(new)
@@ -115,7 +116,7 @@ def copy_bytes(source: int, start: int, end: int, target: int, position: int) ->
 
 
 def copy_segment(old: Segment, position: int, end: int, new: Segment, *, mode: int) -> None:
-    """Make a segment, or a new file of the same one, of what stands between two positions, durably."""
+    """Make a segment, or a new file of the same one, of the bytes between two positions, durably."""
     temporary = new.path.with_name(new.path.name + ".tmp")
     files.remove(temporary)
     with files.opened(old.path) as source:

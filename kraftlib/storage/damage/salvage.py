@@ -37,7 +37,7 @@ def find_whole_batch(path: Path, position: int, *, expected_offset: Offset) -> t
         except OSError as error:
             if error.errno != errno.EIO:
                 raise files.as_storage_error("read", path, error) from error
-            return None  # what cannot be read is not there
+            return None  # a file that cannot be read counts as missing
 
 
 def _search(descriptor: int, position: int, expected_offset: Offset) -> tuple[int, BatchHeader] | None:
@@ -49,7 +49,7 @@ def _search(descriptor: int, position: int, expected_offset: Offset) -> tuple[in
     inside_end = position + bad.size if bad is not None else position
     at, size = position, os.fstat(descriptor).st_size
     while at < size:
-        # So much more that a header which begins in this chunk is seen whole.
+        # The overlap with which a header that begins in this chunk is seen whole.
         data = files.read_at(descriptor, _CHUNK + HEADER_SIZE, at)
         for match in _LIKELY_BATCH.finditer(data, _MAGIC_AT):
             found = at + match.start() - _MAGIC_AT

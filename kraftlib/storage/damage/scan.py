@@ -1,8 +1,8 @@
-"""Reading a log at start, batch by batch: what is in it, where it leaves off, and what is missing in between.
+"""Reading a log at start, batch by batch: its content, its end, and the holes in between.
 
 The scan goes on behind bad bytes, if anything whole stands there, and leaves a `Hole`: one per segment at most, from
-the first bad batch to the next whole one, or to the end of the segment if there is trouble more than once. What a hole
-means is for `kraftlib.storage.damage.recovery` to say.
+the first bad batch to the next whole one, or to the end of the segment if there is trouble more than once.
+`kraftlib.storage.damage.recovery` says what a hole means.
 
 Behind an exact sync point nothing was ever acknowledged: there the first bad byte ends the log, and nothing is read
 behind it.
@@ -79,13 +79,14 @@ def _goes_on_behind(log: RecoveredLog, segment: Segment, descriptor: int, size: 
 
 
 def _end_torn(log: RecoveredLog, segment: Segment, reason: str) -> None:
-    """Let the log end here: nobody was promised more."""
+    """Let the log end here: later batches were never acknowledged."""
     log.is_torn = True
     log.holes.append(_hole_behind(log, segment, log.end_offset, reason))
 
 
 def _hole_behind(log: RecoveredLog, segment: Segment, end_offset: Offset, reason: str) -> Hole:
-    """Return a hole from the end of what was read of this segment to `end_offset`, which may never have been there."""
+    """Return a hole from the end of the batches read of this segment to `end_offset`, which may never have been
+    there."""
     return Hole(
         segment=segment.base_offset,
         position=segment.size,
@@ -97,7 +98,7 @@ def _hole_behind(log: RecoveredLog, segment: Segment, end_offset: Offset, reason
 
 
 def _leave_gap(log: RecoveredLog, base_offset: Offset) -> None:
-    """The segment before ends too early: what is missing belongs to it."""
+    """The segment before ends too early: the missing records belong to it."""
     last = log.segments[-1]
     if log.end_offset > base_offset:
         distrust(log, last, base_offset)
@@ -127,7 +128,7 @@ def distrust(log: RecoveredLog, last: Segment, base_offset: Offset) -> None:
 def _read_batches(log: RecoveredLog, segment: Segment, descriptor: int, size: int) -> tuple[str, bool] | None:
     """Take the batches from the end of `segment` on; return what is wrong where they leave off, None at its end.
 
-    With it, whether what stands there is a whole batch: nobody was interrupted while writing it.
+    With it, whether what stands there is a whole batch: then the write was not interrupted.
     """
     sync = log.sync_point.mark if log.sync_point is not None else None
     at_sync = sync.position if sync is not None and sync.segment == segment.base_offset else -1
@@ -153,7 +154,7 @@ def _read_batches(log: RecoveredLog, segment: Segment, descriptor: int, size: in
 
 
 def _check_sum(log: RecoveredLog, segment: Segment, sync: Mark, before: tuple[int, int, Offset]) -> None:
-    """Compare all bytes up to the sync point with what was noted: epochs and offsets are in no other checksum."""
+    """Compare all bytes up to the sync point with the noted sum: epochs and offsets are in no other checksum."""
     if segment.crc == sync.crc:
         return
     position, _, start_offset = before
@@ -174,7 +175,7 @@ def _check_sum(log: RecoveredLog, segment: Segment, sync: Mark, before: tuple[in
 def _skip_epoch(log: RecoveredLog, segment: Segment, descriptor: int, reason: str) -> bool:
     """Where only the epoch is wrong, it was changed: that of this batch, or of those before that have another one.
 
-    Where it was not noted, nobody can say whose, so all of them are missing. Return whether that is it.
+    Without a note the wrong one is unknown, so all of them are missing. Return whether that is it.
     """
     batch = next(batches_in(descriptor, segment.path, segment.size, files.size_of(segment.path)))
     position, offset = (segment.size, log.end_offset) if log.contradicts(batch) else log.epoch_place

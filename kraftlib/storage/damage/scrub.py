@@ -40,20 +40,20 @@ class ScrubFinding:
 
 
 def scrub_chain(chain: SegmentChain, *, step: Callable[[], None]) -> Iterator[int | ScrubFinding]:
-    """Read every segment; yield how many bytes were read, and what is wrong."""
+    """Read every segment; yield the number of bytes read, and each finding."""
     segments = chain.present
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
         for found in scrub_segment(segment, is_full=segment is not chain.active, step=step):
             if isinstance(found, ScrubFinding) and not any(segment is kept for kept in chain.present):
                 break  # it was cut, or another file took its place, while it was read
             if following is not None and isinstance(found, ScrubFinding) and found.offset is not None:
-                # What does not belong there may count on beyond the segment, but it is this one that is damaged.
+                # Foreign bytes may bear offsets beyond the segment, but it is this one that is damaged.
                 found = attrs.evolve(found, offset=min(found.offset, following.base_offset - 1))
             yield found
 
 
 def scrub_segment(segment: Segment, *, is_full: bool, step: Callable[[], None]) -> Iterator[int | ScrubFinding]:
-    """Read a segment up to its present size; yield how many bytes were read, and what is wrong, if anything is."""
+    """Read a segment up to its present size; yield the number of bytes read, and a finding for each fault."""
     offset, size, crc, expected = segment.base_offset, segment.size, 0, segment.crc
     try:
         descriptor = files.open_existing(segment.path)
@@ -86,7 +86,7 @@ def _wrong(segment: Segment, offset: Offset, reason: str) -> ScrubFinding:
 
 
 def _is_gone(path: Path, descriptor: int | None) -> bool:
-    """Whether the path names another file by now, or none: what was read does not count any more."""
+    """Whether the path names another file by now, or none: the bytes that were read do not count any more."""
     try:
         found = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:
@@ -97,7 +97,7 @@ def _is_gone(path: Path, descriptor: int | None) -> bool:
 def scrub_snapshots(
     directory: Path, snapshots: Iterable[OffsetAndEpoch], *, step: Callable[[], None]
 ) -> Iterator[int | ScrubFinding]:
-    """Read snapshots; yield how many bytes were read, and what is wrong, if anything is."""
+    """Read snapshots; yield the number of bytes read, and a finding for each fault."""
     for snapshot_id in snapshots:
         path = directory / names.checkpoint_name(snapshot_id)
         try:

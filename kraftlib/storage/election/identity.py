@@ -4,7 +4,7 @@
 
 It is written before the first vote, so that a lost vote is noticed though the log is still empty. The rest is a mirror
 of `meta.properties`, which has no checksum and cannot be derived from anything else: a directory id that changes makes
-another replica of this one. `layout` is the version of all side files of ours; what another layout says is left alone.
+another replica of this one. `layout` is the version of all side files of ours; a file of another layout is left alone.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def recall_identity(directory: Path) -> MetaProperties | None:
 
 
 def find_identity(path: Path) -> tuple[MetaProperties | None, bool]:
-    """Return whose directory `path` is, None for nobody's, and whether `meta.properties` must be written anew.
+    """Return the identity of the directory `path`, None if it has none, and whether `meta.properties` must be written
+    anew.
 
     Raises: StorageError, if that file is damaged and has no mirror, or if both are whole and say different things.
     """

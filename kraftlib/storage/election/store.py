@@ -1,6 +1,6 @@
-"""`quorum-state`: the file on which it depends that nobody votes twice in one epoch.
+"""`quorum-state`: the file that keeps a replica from voting twice in one epoch.
 
-The mirror is written after the rename, and nobody waits for it to be durable.
+The mirror is written after the rename, and a vote does not wait for it to be durable.
 
 | at start, `quorum-state` is | then |
 |---|---|
@@ -10,7 +10,7 @@ The mirror is written after the rename, and nobody waits for it to be durable.
 | damaged otherwise | the vote is lost |
 | missing, and the directory shows that a replica ran here | the vote is lost |
 | missing otherwise | a new replica: no vote, no epoch |
-| of an unknown data version | refused, whatever else is known |
+| of an unknown data version | refused, even if the mirror is whole |
 """
 
 from __future__ import annotations
@@ -110,7 +110,8 @@ class FileQuorumStateStore:
         return election_of(fields)
 
     def doubt(self) -> None:
-        """Note, durably, that the vote may not be cast before it is safe: what this replica acknowledged is lost."""
+        """Note, durably, that the vote may not be cast before it is safe: the log that this replica acknowledged is
+        lost."""
         election = self.read() or ElectionState()
         if not election.amnesiac:
             doubtful = attrs.evolve(election, amnesiac=True)
@@ -137,10 +138,10 @@ class FileQuorumStateStore:
 
     def _lost(self, what: str) -> ElectionState:
         """Say that the vote is lost, and return what is left: the epoch that the log names."""
-        # What is written next is later than anything that was ever there.
+        # The next write is later than any that was ever there.
         self._generation = max(self._generation, self._mirrored_generation())
         logger.error(
-            "%s %s: whom this replica voted for is forgotten, so it neither votes nor stands until all other voters"
+            "%s %s: the vote of this replica is forgotten, so it neither votes nor stands until all other voters"
             " have told their epochs",
             self._path,
             what,
@@ -196,7 +197,8 @@ def has_run(directory: Path) -> bool:
 
 
 def kafka_wrote_last(directory: Path) -> bool:
-    """Whether `quorum-state` can be read and is without our CRC: Kafka has run here since, or nobody but Kafka."""
+    """Whether `quorum-state` can be read and is without our CRC: Kafka has run here since, or Kafka alone has ever run
+    here."""
     line = files.read_file(directory / names.QUORUM_STATE, max_bytes=_MAX_BYTES)
     try:
         return line is not None and "crc" not in parse_line(line)

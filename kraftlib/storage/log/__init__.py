@@ -1,9 +1,9 @@
-"""The log in files: a chain of segments with their indexes, the newest batches in memory, epochs, and what is noted.
+"""The log in files: a chain of segments with their indexes, the newest batches in memory, epochs, and notes.
 
 `chain` grows and cuts the segments, and `open_files` are those that it writes to; each `segment` has an `index`. The
-newest batches stay in the `tail`, and which epoch starts where stands in `epochs`. How far the log is durable stands in
-the `sync_point`, what a scan would find in the `prefix`, and that a sync has failed in `unsynced`. The `spare` is the
-next segment, filled with zeros. The `growing_log` is made of all of them.
+newest batches stay in the `tail`, and which epoch starts where stands in `epochs`. The `sync_point` has the durable end
+of the log, `prefix` the results of a scan, and `unsynced` the fact that a sync has failed. The `spare` is the next
+segment, filled with zeros. The `growing_log` is made of all of them.
 
 `FileReplicatedLog`, which is made of that log, its damage and its snapshots, can be imported from here.
 """

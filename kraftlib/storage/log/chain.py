@@ -1,7 +1,7 @@
 """The chain of segments: the last one grows, the others only wait to be read or deleted.
 
 `kraftlib.storage.log.open_files` has the file that is written to, and says how an append and a flush stay apart.
-`truncate` and `restart` run on the disk thread, too, and then nobody appends.
+`truncate` and `restart` run on the disk thread, too, and no append runs then.
 
 By the rule of the package: `_segments` is a tuple that is replaced, by the loop where it appends and deletes, by the
 disk thread while the loop waits; its last segment is the one that grows. The sums of a segment are the disk thread's.
@@ -228,7 +228,7 @@ class SegmentChain:
         behind = self._segments[place + 1 :]
         if behind:
             self.open_files.go_on_in(segment)
-        # Of a full segment the index is made anew: what is cut off may be damaged, and tells it nothing.
+        # Of a full segment the index is made anew: the batches that are cut off may be damaged, and do not count.
         kept = segment.cut_at(mark.position, mark.crc, is_growing=not behind)
         self._segments = (*self._segments[:place], kept)
         for dropped in reversed(behind):

@@ -1,8 +1,8 @@
 """The table of epochs and their first offsets, and `leader-epoch-checkpoint`, its file.
 
 A follower asks "where does your epoch e end?" to find out where its log diverges from that of the leader; this table is
-the source of the answer. It is a cache of what the batches say, plus at most one epoch that has no record yet, so it is
-rebuilt from the batches at every start and the file is written for Kafka and its tools.
+the source of the answer. It is a cache of the epochs of the batches, plus at most one epoch that has no record yet, so
+it is rebuilt from the batches at every start and the file is written for Kafka and its tools.
 
 The file is text, one `\\n` after every line:
 

@@ -1,6 +1,6 @@
 """The error that ended the use of a log.
 
-After an error of the disk nobody knows what it holds. A sync that is tried again may report success for pages that were
+After an error of the disk its content is unknown. A sync that is tried again may report success for pages that were
 dropped, so nothing is tried again.
 """
 

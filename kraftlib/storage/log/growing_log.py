@@ -1,11 +1,11 @@
 """The batches of a log: the way of a record to the disk and back out of it, and the cut at its end.
 
-An append is one write, and nobody waits for it: the batch is in the tail at once, and a Fetch may carry it away before
-the disk has it. A flush makes durable what was there when it began, on the disk thread;
-`kraftlib.storage.log.open_files` says how the two stay apart. An error of the disk ends the use of the log.
+An append is one write, and does not wait: the batch is in the tail at once, and a Fetch may carry it away before the
+disk has it. A flush makes durable what was there when it began, on the disk thread; `kraftlib.storage.log.open_files`
+says how the two stay apart. An error of the disk ends the use of the log.
 
-Where something is missing there is a hole: it is not read, and the log does not grow. What is done about holes is in
-`kraftlib.storage.damage.damaged_log`.
+Where something is missing there is a hole: it is not read, and the log does not grow.
+`kraftlib.storage.damage.damaged_log` deals with holes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ T = TypeVar("T")
 class GrowingLog:
     """The log without its damage: appends, flushes, reads and truncates. Only `FileReplicatedLog` and its parts use it.
 
-    What is public here is replaced, never changed in place, by the loop or, while that waits, by the disk thread.
+    Public attributes are replaced, never changed in place, by the loop or, while that waits, by the disk thread.
     """
 
     start_offset: Offset
@@ -72,7 +72,7 @@ class GrowingLog:
         tail_bytes: int,
         sync_note: bool,
     ) -> None:
-        """Take over what recovery found: segments that end at `mark`, and what is in them."""
+        """Take over what recovery found: segments that end at `mark`, and their content."""
         self.directory: Final = directory
         self.file_mode: Final = settings.file_mode
         self.reserve: Final = settings.reserve
@@ -191,7 +191,7 @@ class GrowingLog:
         if misfit is batches[0]:
             reason = f"{self.directory}: {misfit!r} is not of the epoch that its offset lies in"
             raise CorruptBatchError(reason, path=self.directory)
-        # What stands before a misfit is good. The misfit may be what the disk thread is cutting off at this moment.
+        # The batches before a misfit are good. The misfit may be what the disk thread is cutting off at this moment.
         return batches if misfit is None else batches[: batches.index(misfit)]
 
     def scan(self) -> Iterator[Batch]:
@@ -241,7 +241,7 @@ class GrowingLog:
             self._epochs_changed = True
         self.controls = tuple(batch for batch in self.controls if batch.last_offset >= self.start_offset)
 
-    # What is noted ----------------------------------------------------------------------------------
+    # Notes ----------------------------------------------------------------------------------------------
 
     def _write_prefix(self, mark: Mark, *, durable: bool) -> None:
         """Note what a scan up to `mark` would find. The sync point comes first: nothing is believed beyond it."""
@@ -269,7 +269,7 @@ class GrowingLog:
     def close_cleanly(self) -> None:
         """Leave what Kafka leaves, and notes from which the next start knows that it need not read anything."""
         if self.holes:
-            return  # the notes of what was durable are all that tells of them
+            return  # only the notes of the durable end tell of them
         mark = self.segments.mark
         self.segments.close(self.end_offset)
         self.sync_point.replace(mark, mtime_ns=self.segments.changed_ns)

@@ -2,7 +2,7 @@
 
     {"version": 1, "holds": [{"name": "feed", "offset": 4711, "max_bytes": 1073741824}]}
 
-It is replaced as a whole. A lost or damaged one costs the readers their hold and nobody his records; one of a newer
+It is replaced as a whole. A lost or damaged file costs the readers their hold and loses no record; one of a newer
 version is left alone, as if there was none.
 """
 

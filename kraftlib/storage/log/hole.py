@@ -1,4 +1,4 @@
-"""A hole: what was in the log and is not."""
+"""A hole: records that were in the log and are missing."""
 
 from __future__ import annotations
 

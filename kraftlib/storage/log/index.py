@@ -71,7 +71,7 @@ class SegmentIndex:
         return (self._positions[entry], self.base_offset + self._offsets[entry]) if entry >= 0 else (0, -1)
 
     def up_to(self, size: int) -> SegmentIndex:
-        """Return an index of its own of what stands before position `size`, to grow on from there."""
+        """Return an index of its own of the entries before position `size`, to grow on from there."""
         kept = SegmentIndex(self.base_offset)
         kept._offsets, kept._positions = self._offsets[:], self._positions[:]
         kept._times, kept._time_offsets = self._times[:], self._time_offsets[:]
@@ -121,7 +121,7 @@ class SegmentIndex:
         self._times.extend(row[0] for row in rows)
         self._time_offsets.extend(row[1] for row in rows)
         self._truncate(size)
-        # The last time of a file is that of its end, whatever was appended since the last entry.
+        # The last time of a file is that of its end, however much was appended since the last entry.
         last = self._offsets[-1] if self._offsets else -1
         while self._times and self._time_offsets[-1] > last:
             self._times.pop()

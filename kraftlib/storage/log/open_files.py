@@ -1,7 +1,7 @@
 """The files of a log that are open for writing: the one that grows, and full ones until a flush has closed them.
 
-An append is one write to the file that grows. A flush runs on another thread meanwhile. The two share no lock; what
-keeps them apart is the order in which each touches the few names they share:
+An append is one write to the file that grows. A flush runs on another thread meanwhile. The two share no lock; the
+order in which each touches the few names they share keeps them apart:
 
     append, on the loop                          flush, on the disk thread
     1 full? new file, old one to `_sealed`       1 the log remembers the `mark`: this is what will be durable
@@ -9,7 +9,7 @@ keeps them apart is the order in which each touches the few names they share:
     3 write                                      3 then `_sealed`
     4 move the `mark` of the chain               4 sync the sealed ones, the open one, the directory
 
-Whatever was written below the remembered mark is in the file of step 2 or in those of step 3. Only a flush closes a
+Everything written below the remembered mark is in the file of step 2 or in those of step 3. Only a flush closes a
 sealed file, and only it writes the caches of a segment.
 
 `_sealed` and `_condemned` are queues, filled by the loop and emptied by the disk thread. `_descriptor` is for writing
@@ -112,7 +112,7 @@ class OpenFiles:
         sealed = [self._sealed[number] for number in range(len(self._sealed))] if self._sealed else []
         for full in sealed:
             if self._settings.spare.size:
-                os.ftruncate(full.descriptor, full.segment.size)  # durable with what follows
+                os.ftruncate(full.descriptor, full.segment.size)  # durable with the sync below
             files.sync_data(full.descriptor)
         files.sync_data(descriptor)
         if sealed:
@@ -143,7 +143,7 @@ class OpenFiles:
     def tidy(self, condemned_count: int, active: Segment) -> None:
         """Remove so many of the files that were condemned first, and reserve space ahead.
 
-        Only what was condemned before the flush began: what the log goes on in is durable then.
+        Only files that were condemned before the flush began: the file in which the log goes on is durable then.
         """
         for _ in range(condemned_count):
             files.remove(self._condemned.popleft())

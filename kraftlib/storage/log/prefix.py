@@ -1,4 +1,4 @@
-"""`kraftlib-prefix.json`: what a scan of the log would tell, up to some place, so that a start reads only the rest.
+"""`kraftlib-prefix.json`: the results of a scan of the log up to some place, so that a start reads only the rest.
 
 Written now and then behind a flush, always about what is durable, and believed only as far as a valid sync point says
 the same of the same files (`kraftlib.storage.log.sync_point`). One line of JSON:
@@ -8,7 +8,7 @@ the same of the same files (`kraftlib.storage.log.sync_point`). One line of JSON
      "controls":["base64 of a batch", ...],"crc":305419896}
 
 `sealed` are the full segments before that of the mark, and their CRC-32C over all bytes, which the scrubber compares.
-`controls` are the control batches that say who votes and what version is in force. It is a cache: without it the whole
+`controls` are the control batches that have the voters and the version in force. It is a cache: without it the whole
 log is read.
 """
 
@@ -38,7 +38,7 @@ _TELLING: Final = frozenset((ControlType.KRAFT_VERSION, ControlType.KRAFT_VOTERS
 
 @attrs.frozen
 class SealedSegment:
-    """A full segment: how long it is, which file it is, and its CRC-32C (-1: not known)."""
+    """A full segment: its size, the identity of its file, and its CRC-32C (-1: not known)."""
 
     base_offset: Offset
     size: int

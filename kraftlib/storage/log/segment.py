@@ -34,7 +34,7 @@ _INDEX_MAX_BYTES: Final = 64 << 20
 class Segment:
     """Place, size and index of a segment. `size` counts valid bytes; the file may be larger until it is cut.
 
-    It only grows, by what the loop appends. Where the file is cut or another one takes its place, there is another
+    It only grows, by appends of the loop. Where the file is cut or another one takes its place, there is another
     `Segment`: a read that has begun goes on with this one.
     """
 
@@ -46,7 +46,7 @@ class Segment:
         self.path: Final = directory / names.segment_name(base_offset)
         self.size = 0
         self.crc = 0
-        """CRC-32C of the `size` bytes, offsets and epochs included; -1 if nobody has read all of them."""
+        """CRC-32C of the `size` bytes, offsets and epochs included; -1 if they were never all read."""
         self.sums: list[tuple[int, int]] = [(0, 0)]
         """Positions, ascending, and the CRC-32C up to there, where that is known. For the disk thread alone."""
         self._first_timestamp: int | None = None
@@ -277,6 +277,6 @@ def _claimed_size(data: bytes, at: int) -> int:
 
 def damaged(path: Path, position: int, reason: str) -> CorruptBatchError:
     """Return the error for bad bytes at `position` of a segment."""
-    # The reason counts positions from where a read began; nobody knows where that was.
+    # The reason counts positions from the beginning of a read; that place is unknown here.
     reason = re.sub(r" at (?:byte )?\d+\b", "", reason)
     return CorruptBatchError(f"{path}, position {position}: {reason}", path=path, position=position)

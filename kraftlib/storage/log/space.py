@@ -15,14 +15,15 @@ class Space:
         self._directory: Final = directory
         self._reserve: Final = reserve
         self.is_full = False
-        """Whether the disk has too little space left for more than what is on its way."""
+        """Whether the disk has too little space left for more than the writes under way."""
         self.bytes_appended = 0
         """The code that appends counts it."""
         self._bytes_at_look = 0
 
     @property
     def may_be_used_up(self) -> bool:
-        """Whether the log may have used up what was left. For what others use up, its owner looks now and then."""
+        """Whether the log may have used up what was left. Its owner looks now and then, since others use up space,
+        too."""
         appended = self.bytes_appended - self._bytes_at_look
         return self.is_full or not self._reserve.is_taken or appended >= self._reserve.size // 4
 

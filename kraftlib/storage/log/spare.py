@@ -1,13 +1,13 @@
 """`kraftlib-spare.bin`: the next segment, full of zeros, made before it is wanted.
 
-A flush into a file that grows has two things to make durable, the bytes and where they are: the new size, and blocks
-that nobody had written before. Where zeros were written and synced beforehand, only the bytes are left. So with
-`segment_zero_fill` a file of zeros is made in the background, under a name that no tool takes for a segment, and is
-renamed when the log goes on in a new one. It is never filled while it is a segment: the two threads never meet in it.
+A flush into a file that grows has two things to make durable, the bytes and where they are: the new size, and newly
+allocated blocks. Where zeros were written and synced beforehand, only the bytes are left. So with `segment_zero_fill` a
+file of zeros is made in the background, under a name that no tool takes for a segment, and is renamed when the log goes
+on in a new one. It is never filled while it is a segment: the two threads never meet in it.
 
 The segment that grows then ends in zeros, while the replica runs and after it was killed. They are cut off when it is
-full, before the next one is synced, at a clean end, and by every start: zeros are no batch, and nobody's. Kafka cuts
-them, too, when it starts; its dump tool refuses a segment that ends in them.
+full, before the next one is synced, at a clean end, and by every start: zeros are no batch. Kafka cuts them, too, when
+it starts; its dump tool refuses a segment that ends in them.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ class Spare:
 
 
 def only_zeros_follow(descriptor: int, path: Path, position: int, end: int) -> bool:
-    """Whether there are bytes from `position` on, and all of them are zero. What the disk has lost is not."""
+    """Whether there are bytes from `position` on, and all of them are zero. Bytes that the disk has lost do not count
+    as zero."""
     at = position
     while at < end:
         try:

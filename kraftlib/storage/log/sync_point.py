@@ -1,31 +1,31 @@
-"""`kraftlib-sync.json`: how far the log was ever durable, so that damage cannot pass for a torn tail.
+"""`kraftlib-sync.json`: the greatest durable end of the log, so that damage cannot pass for a torn tail.
 
 Bad bytes at the end of a log mean one of two things: they were being written when the machine stopped, or they were
-durable once and are broken now. Only who noted what was durable can tell. So each flush, when it is through, writes
-down what it made durable, in one of two slots in turn:
+durable once and are broken now. Only a note of the durable end can tell them apart. So each flush, when it is through,
+writes down what it made durable, in one of two slots in turn:
 
     {"segment":0,"inode":77,"mtime_ns":0,"position":4096,"end_offset":12,"end_epoch":3,"segment_crc":1,"generation":9,
      "exact":0,"layout":1,"crc":305419896}
 
-one padded line of 512 bytes each, each in a page of its own: what a disk has torn or lost takes one of them. Releases
-that knew no `exact` had the second one right behind the first. `segment_crc` is the CRC-32C of *all* bytes of the
-segment up to `position`, also of base offsets and epochs, which the CRC of a batch leaves out; -1 where it is not
-known. `crc` is that of the line without that key. A slot of another `layout` is no slot of ours; the first release
-wrote none, which is 1.
+one padded line of 512 bytes each, each in a page of its own: torn or lost bytes spoil one of them. Releases that knew
+no `exact` had the second one right behind the first. `segment_crc` is the CRC-32C of *all* bytes of the segment up to
+`position`, also of base offsets and epochs, which the CRC of a batch leaves out; -1 where it is not known. `crc` is
+that of the line without that key. A slot of another `layout` is no slot of ours; the first release wrote none, which is
+1.
 
-A note may be too old but never claims too much: it is **lowered, durably, before the log is cut**. How old, is a matter
+A note may be too old but never claims too much: it is **lowered, durably, before the log is cut**. Its age is a matter
 of choice:
 
-* `exact` 0: nobody waits for the note, the kernel writes it back within seconds. It is synced where a segment ends and
-  at a clean end, and only then names the time of change of the segment.
-* `exact` 1: it is synced before anybody hears of the flush, as every later one would have been. So what lies behind it
-  was never acknowledged, whatever that looks like: bad bytes there are a torn tail even before whole batches, which a
-  disk may have written first. Only who has nobody to repair him needs that (`RaftConfig.sync_note`). The slots are
+* `exact` 0: a flush does not wait for the note, and the kernel writes it back within seconds. It is synced where a
+  segment ends and at a clean end, and only then names the time of change of the segment.
+* `exact` 1: it is synced before the flush is reported, as every later one would have been. So bytes behind it were
+  never acknowledged, however whole they look: bad bytes there are a torn tail even before whole batches, which a disk
+  may have written first. Only a replica that no other can repair needs that (`RaftConfig.sync_note`). The slots are
   written in place, so the sync has nothing but one page to write.
 
 Before the first flush whose note is not to be waited for, an exact one is replaced in both slots, durably.
 
-A note is **void**, and no sign of damage, where somebody else has written since: the segment is another file, or has
+A note is **void**, and no sign of damage, if another program has written since: the segment is another file, or has
 changed after our clean end, or Kafka has rewritten `quorum-state`. `position` 0 without an `end_epoch` claims nothing,
 unless it is exact.
 """
@@ -68,7 +68,7 @@ class Mark(NamedTuple):
     end_epoch: Epoch
     """Epoch of the batch before; -1 if there is none."""
     crc: int
-    """CRC-32C of the segment up to `position`; `UNKNOWN_CRC` if nobody has read all of it."""
+    """CRC-32C of the segment up to `position`; `UNKNOWN_CRC` if they were never all read."""
 
 
 @attrs.frozen(kw_only=True)

@@ -2,12 +2,11 @@
 
 The kernel drops the pages that it could not write, but goes on to show them to readers until the machine stops. A
 process that starts meanwhile would take them for durable, and the next sync would say so. Hence a note of where the
-durable part ends; what stands behind is written once more, elsewhere. A note that is as perishable as those pages is
+durable part ends; the bytes behind it are written once more, elsewhere. A note that is as perishable as those pages is
 just good enough.
 
-Nor does anybody promise that a file is cut whose cut was never synced, however often it is synced later: what was cut
-off could come back behind what was written since. So the note also says that it was a cut, and then a copy takes the
-place of the file.
+Nor is a file sure to be cut whose cut was never synced, however often it is synced later: the bytes that were cut off
+could come back behind later ones. So the note also says that it was a cut, and then a copy takes the place of the file.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Unsynced:
 
 
 def note_unsynced(directory: Path, unsynced: Unsynced, *, file_mode: int, reserve: Reserve | None = None) -> None:
-    """Note, as well as a disk that has failed allows, what is in doubt; what was before, and was not mended, stays.
+    """Note the doubtful part, as well as a disk that has failed allows; an earlier one that was not mended stays.
 
     A sync may have failed because the disk is full: then the reserve is given back for the note.
     """

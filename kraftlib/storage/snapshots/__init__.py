@@ -1,4 +1,4 @@
-"""Snapshots on disk: whole ones, those on their way, increments, and what becomes of damaged ones.
+"""Snapshots on disk: whole ones, unfinished ones, increments, and the handling of damaged ones.
 
 `in_memory` keeps them without a disk; `stored` lists them, and `standing_in` lets them take the place of the log.
 """

@@ -1,4 +1,4 @@
-"""Snapshots whose files are not whole: found, and set aside where nobody takes them for snapshots.
+"""Snapshots whose files are not whole: found, and set aside under a name that is not taken for a snapshot.
 
 Kafka takes a checkpoint for whole if it has the right name, and loads what a damaged one still has. Here one counts
 only while nothing is known against it. At start header and footer are looked at, which costs no more for a large

@@ -30,7 +30,7 @@ class MemorySnapshotSink:
         self._size = len(self._data)
 
     def read_at(self, position: int, size: int) -> bytes:
-        """Return up to `size` bytes of what was written, from `position`."""
+        """Return up to `size` of the written bytes, from `position`."""
         if self._data is None:
             raise StorageError(f"snapshot {self._snapshot_id} is frozen or dropped: open it to read it")
         return bytes(self._data[position : position + size])

@@ -1,7 +1,7 @@
 """Increments as files beside the checkpoints, and the chain that they make on one.
 
     00000000000000000042-0000000003.increment.tmp    being written; removed at the next start
-    00000000000000000042-0000000003.increment        complete: what changed since its base
+    00000000000000000042-0000000003.increment        complete: the changes since its base
 
 They only ever save time: a state comes from checkpoint and log without them, too, and the log is never cut on their
 word. So one that is damaged, or that nothing leads to, is removed and not missed.
@@ -39,7 +39,7 @@ class _Known:
 class IncrementFiles:
     """The increments in one directory. For any thread.
 
-    What is known of them is replaced under a lock, and never changed in place.
+    Their list is replaced under a lock, and never changed in place.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class IncrementFiles:
     ) -> None:
         """Write an increment, all or nothing, durably. `changes` ascend by key.
 
-        What has led on from `base` before, or beside it, goes: two increments on one base make no chain. Raises:
+        An earlier increment on `base`, or one beside it, goes: two increments on one base make no chain. Raises:
         StorageError, ConfigError.
         """
         self.drop_beyond(base)
@@ -145,7 +145,7 @@ class IncrementFiles:
         self._drop(lambda increment: increment.offset <= snapshot_id.offset)
 
     def drop_beyond(self, snapshot_id: OffsetAndEpoch) -> None:
-        """Remove the increments beyond this id, whatever they lead on from."""
+        """Remove the increments beyond this id, on any base."""
         self._drop(lambda increment: increment.offset > snapshot_id.offset)
 
     def _drop(self, goes: Callable[[OffsetAndEpoch], bool]) -> None:

@@ -57,8 +57,8 @@ class FileSnapshotSink:
         exists: bool = False,
         before_write: Callable[[], None] = lambda: None,
     ) -> None:
-        """`frozen` is told the id once the snapshot is durable under its name. `before_write` raises where what is
-        left of the disk is not for snapshots.
+        """`frozen` is told the id once the snapshot is durable under its name. `before_write` raises if the remaining
+        space of the disk is not for snapshots.
 
         `partial_path` is where it is written, by default a file of its own; where that `exists`, it is gone on with.
         """
@@ -96,14 +96,14 @@ class FileSnapshotSink:
             self._written_out = self._size
 
     def read_at(self, position: int, size: int) -> bytes:
-        """Return up to `size` bytes of what was written, from `position`."""
+        """Return up to `size` of the written bytes, from `position`."""
         ensure(position >= 0 and size >= 0, f"cannot read {size} bytes at {position}")
         descriptor = self._open_descriptor()
         with files.storage_errors("read", self._partial_path):
             return files.read_at(descriptor, size, position)
 
     def cut(self, size: int) -> None:
-        """Drop what stands behind `size` bytes: what an earlier life wrote may be no snapshot from there on."""
+        """Drop what stands behind `size` bytes: the rest of an earlier life's bytes may be no snapshot."""
         descriptor = self._open_descriptor()
         with files.storage_errors("cut", self._partial_path):
             os.ftruncate(descriptor, size)

@@ -1,4 +1,4 @@
-"""Snapshots that stand in for a log: for all of it, for its beginning, and for what is missing there."""
+"""Snapshots that stand in for a log: for all of it, for its beginning, and for missing records."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class StandIns:
         return True
 
     def set_aside(self, snapshot_id: OffsetAndEpoch, reason: str) -> None:
-        """Forget a snapshot that is damaged, durably. What nothing else has is a hole from now on."""
+        """Forget a snapshot that is damaged, durably. Records that only this snapshot had are a hole from now on."""
         self._log.failure.ensure_none()
         if snapshot_id in self._snapshots.ids:
             self._log.failure.guard(lambda: self._set_aside(snapshot_id, reason))

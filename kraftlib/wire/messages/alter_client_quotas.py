@@ -1,4 +1,4 @@
-"""AlterClientQuotas (49): how much clients may do in a time (KIP-546)."""
+"""AlterClientQuotas (49): the rates that clients may reach (KIP-546)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AlterConfigs (33): all values of a resource at once; what is not named is removed (KIP-133)."""
+"""AlterConfigs (33): all values of a resource at once; a value that is not named is removed (KIP-133)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""ApiVersions (18): what a server speaks. The first request on every connection (KIP-35, KIP-511, KIP-584, KIP-1242).
+"""ApiVersions (18): the APIs and versions that a server speaks. The first request on every connection (KIP-35, KIP-511,
+KIP-584, KIP-1242).
 
 The header of the answer is never flexible, since the client does not know yet what the server speaks; a version that
 the server does not know is answered in version 0 with UNSUPPORTED_VERSION.
@@ -14,7 +15,8 @@ from kraftlib.codec.declared import Message, Struct, array, boolean, int16, int3
 @message(kind="request", api_key=18, versions="0-5", flexible="3+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class ApiVersionsRequest(Message):
-    """Asks what the server speaks, and says which software asks; perhaps also whom it means to have reached."""
+    """Asks what the server speaks, and says which software asks; perhaps also the cluster and node that it means to
+    have reached."""
 
     client_software_name: str = string("3+", ignorable=True)
     client_software_version: str = string("3+", ignorable=True)

@@ -12,7 +12,7 @@ from kraftlib.codec.declared import Message, Struct, array, boolean, int16, int3
 @message(kind="request", api_key=62, versions="0-4", flexible="0+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class BrokerRegistrationRequest(Message):
-    """A broker that starts says who it is, where it is reached and what it supports."""
+    """A starting broker tells its id, endpoints and features."""
 
     broker_id: int = int32("0+")
     cluster_id: str = string("0+")

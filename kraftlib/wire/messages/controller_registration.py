@@ -1,4 +1,4 @@
-"""ControllerRegistration (70): a controller says where it is reached and what it supports (KIP-919)."""
+"""ControllerRegistration (70): a controller tells its endpoints and features (KIP-919)."""
 
 from __future__ import annotations
 

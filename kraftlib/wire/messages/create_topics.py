@@ -1,4 +1,4 @@
-"""CreateTopics (19): what a broker asks the controller for by itself is the topic of its first consumer group."""
+"""CreateTopics (19): a broker sends it by itself for the topic of its first consumer group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""DescribeCluster (60): cluster id, nodes, controller; what an admin client asks first (KIP-700, KIP-919, KIP-1073)."""
+"""DescribeCluster (60): cluster id, nodes, controller; the first request of an admin client (KIP-700, KIP-919,
+KIP-1073)."""
 
 from __future__ import annotations
 

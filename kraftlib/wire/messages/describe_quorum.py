@@ -1,4 +1,4 @@
-"""DescribeQuorum (55): what the leader knows of its voters and observers (KIP-595, KIP-853)."""
+"""DescribeQuorum (55): the leader's knowledge of its voters and observers (KIP-595, KIP-853)."""
 
 from __future__ import annotations
 

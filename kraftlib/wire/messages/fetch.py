@@ -64,12 +64,12 @@ class FetchRequest(Message):
 
     @frozen(kw_only=True, eq=False, repr=False)
     class FetchPartition(Struct):
-        """From where on, and what the follower's log ends with."""
+        """The offset to fetch from, and the end of the follower's log."""
 
         partition: int = int32("0+")
         current_leader_epoch: int = int32("9+", default=-1, ignorable=True)
         fetch_offset: int = int64("0+")
-        """Log end offset of the follower: what lies before it is on its disk."""
+        """Log end offset of the follower: the records before it are on its disk."""
 
         last_fetched_epoch: int = int32("12+", default=-1)
         """Epoch of its last record, 0 if it has none."""

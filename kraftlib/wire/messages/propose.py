@@ -1,6 +1,6 @@
 """Propose (30003): one replica asks the leader to append. Private, not Kafka's.
 
-The response says what became of the values, or who leads. Only kraftlib replicas use this API; see
+The response tells the outcome of the values, or the leader. Only kraftlib replicas use this API; see
 docs/reference/client-protocol.md.
 """
 

@@ -45,7 +45,7 @@ class StateDigestRequest(Message):
 @message(kind="response", api_key=30_007, versions="0", flexible="0+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class StateDigestResponse(Message):
-    """The newest digests of a replica, and what it knows of the others."""
+    """The newest digests of a replica, and those that it knows of the others."""
 
     error_code: int = int16("0+")
     is_quarantined: bool = boolean("0+")

@@ -33,7 +33,7 @@ class VoteRequest(Message):
 
     @attrs.frozen(kw_only=True, eq=False, repr=False)
     class PartitionData(Struct):
-        """Always the one partition: who asks, and how far its log reaches."""
+        """Always the one partition: the candidate, and how far its log reaches."""
 
         partition_index: int = int32("0+")
         replica_epoch: int = int32("0+")
@@ -43,7 +43,7 @@ class VoteRequest(Message):
         replica_directory_id: UUID = uuid("1+", ignorable=True)
         voter_directory_id: UUID = uuid("1+", ignorable=True)
         last_offset_epoch: int = int32("0+")
-        """Epoch of the last record of who asks, 0 if it has none."""
+        """Epoch of the last record of the candidate, 0 if it has none."""
 
         last_offset: int = int64("0+")
         """Its log end offset, exclusive in spite of the name."""

@@ -26,7 +26,7 @@ class WatchRequest(Message):
 
         selector: bytes = binary("0+", most=QUESTION_BYTES)
         since: int = int64("0+", default=-1)
-        """Changes after this offset; -1 all, -2 none yet: the response says from where on."""
+        """Changes after this offset; -1 all, -2 none yet: the response names the offset to go on from."""
 
 
 @message(kind="response", api_key=30_006, versions="0", flexible="0+")
@@ -40,7 +40,7 @@ class WatchResponse(Message):
 
     @frozen(kw_only=True, eq=False, repr=False)
     class Found(Struct):
-        """The changes of one watch, and from where it goes on."""
+        """The changes of one watch, and the offset to go on from."""
 
         error_code: int = int16("0+")
         error_message: str | None = string("0+", nullable="0+", default=None)

@@ -524,7 +524,7 @@ async def test_without_a_directory_the_log_says_what_that_means(caplog: pytest.L
         assert client.endpoint == Endpoint("replica", 1)
         assert client.kraft_version() == 0
         assert client.latest_snapshot_id() is None
-    assert "in memory: whatever it acknowledges is lost with the process" in caplog.text
+    assert "in memory: the records and votes that it acknowledges are lost with the process" in caplog.text
     await client.wait_closed()
 
 

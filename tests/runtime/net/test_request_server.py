@@ -422,7 +422,7 @@ async def test_beyond_loopback_a_stranger_is_served_nothing_but_versions(caplog:
         assert stranger.heard[4:] == [None, Lost(there, refused=False)]
         assert running.heard == []
         assert running.network.trouble == {"denied": 4}
-    assert "whoever connects is an administrator" not in caplog.text
+    assert "every peer that connects is an administrator" not in caplog.text
 
 
 async def test_every_request_can_be_refused_in_every_version() -> None:
@@ -454,7 +454,7 @@ async def test_a_stranger_may_do_everything_where_that_was_said(
         stranger.ask(there, request(RemoveRaftVoterRequest(voter_id=2), 0))
         await running.until(2)
         assert running.network.trouble == {}
-    is_warned = "whoever connects is an administrator" in caplog.text
+    is_warned = "every peer that connects is an administrator" in caplog.text
     assert is_warned is not is_loopback_host(config.listen.host)
 
 

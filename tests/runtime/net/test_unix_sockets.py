@@ -81,7 +81,7 @@ def test_the_socket_of_a_dead_process_is_replaced_and_no_other_file_is(tmp_path:
     path = tmp_path / "1.sock"
     listening(path).close()
     with bind_unix(str(path), 0o600):
-        with pytest.raises(ConfigError, match="somebody listens there; stop the process"):
+        with pytest.raises(ConfigError, match="a process listens there; stop it"):
             bind_unix(str(path), 0o600)
         remove(str(path))
         assert path.exists(), "a file on which another listens stays"
@@ -102,7 +102,7 @@ def test_a_listener_whose_queue_is_full_is_alive(tmp_path: Path) -> None:
                 visitor = visitors.enter_context(socket.socket(socket.AF_UNIX))
                 visitor.setblocking(False)
                 visitor.connect(str(path))
-        with pytest.raises(ConfigError, match="somebody listens there"):
+        with pytest.raises(ConfigError, match="a process listens there"):
             bind_unix(str(path), 0o600)
 
 

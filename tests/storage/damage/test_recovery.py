@@ -419,7 +419,7 @@ def test_a_log_that_begins_where_no_snapshot_reaches_is_refused(tmp_path: Path) 
     write_segment(tmp_path, 4, joined(BATCHES[2:]))
     write_snapshot(tmp_path, 3, 1)
 
-    with pytest.raises(StorageError, match="begins at 4 and no snapshot of what stood before"):
+    with pytest.raises(StorageError, match="begins at 4 and no snapshot of the records before it"):
         recover(tmp_path, file_mode=0o600)
 
 

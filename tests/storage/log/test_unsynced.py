@@ -169,7 +169,9 @@ def test_a_sync_that_failed_and_damage_below_it_stop_the_start(tmp_path: Path) -
     _spoil(tmp_path / (SEGMENT % 0), a_batch(0).size + 70)
     note_unsynced(tmp_path, Unsynced(flushed_offset=2, was_cut=False), file_mode=0o600)
 
-    with pytest.raises(StorageError, match="a sync failed in an earlier life, and what was durable then is damaged"):
+    with pytest.raises(
+        StorageError, match="a sync failed in an earlier life, and records that were durable then are damaged"
+    ):
         FileReplicatedLog.open(tmp_path, keep_damage=True)
     assert read_unsynced(tmp_path) == Unsynced(flushed_offset=2, was_cut=False)
 
