@@ -1,7 +1,7 @@
 """Configuration of one replica: `help(RaftConfig)` tells each option with its unit and default.
 
 One frozen value, `RaftConfig`, made in code, from a TOML file (`RaftConfig.from_toml`) or from Kafka's own property
-names (`RaftConfig.from_properties`). What is wrong raises ConfigError before anything is opened, bound or written.
+names (`RaftConfig.from_properties`). A wrong option raises ConfigError before anything is opened, bound or written.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A look at all that a replica needs, as it is configured: `kraftlib doctor`.
 
 Nothing is changed and no replica is started; a replica that runs goes on. Each check is a function of the configuration
-that yields findings: what was looked at, how it is, and what to do. A check does not depend on another.
+that yields findings: the subject, its state, and the remedy. A check does not depend on another.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def good(subject: str, text: str) -> Finding:
 
 
 def warning(subject: str, text: str) -> Finding:
-    """Return a finding that somebody should look at."""
+    """Return a finding that deserves a look."""
     return Finding(subject, Grade.WARNING, text)
 
 
@@ -75,7 +75,7 @@ def wrong(subject: str, text: str) -> Finding:
 
 
 def examine(config: RaftConfig) -> Iterator[Finding]:
-    """Yield all findings, in the order of `CHECKS`; what a check raises as a KraftError or OSError is one, too."""
+    """Yield all findings, in the order of `CHECKS`; a KraftError or OSError of a check is one, too."""
     for check in CHECKS:
         try:
             yield from check(config)
@@ -186,7 +186,9 @@ def _access(config: RaftConfig) -> Iterator[Finding]:
         return
     nobody = (config.access or AccessConfig()).roles_of_nobody(host, insecure=config.insecure)
     if nobody == EVERY_ROLE:
-        yield warning("access", f"whoever connects to {config.listen} is an administrator, and may remove voters")
+        yield warning(
+            "access", f"every peer that connects to {config.listen} is an administrator, and may remove voters"
+        )
     else:
         yield good("access", "a peer without a name may not change anything")
 

@@ -5,8 +5,8 @@ option in upper case, for all options but tables of users. Relative paths are be
 variable is an error: a template whose values are missing would take TLS away. So is one that is named like another
 option of `RaftConfig`, which has no effect; other variables with this prefix are warned of.
 
-One rule says which value counts: the command line before the environment, and the environment before a file. What is
-built in code (`RaftConfig(...)`, `RaftConfig.from_mapping`) does not look at the environment.
+One rule says which value counts: the command line before the environment, and the environment before a file. A
+configuration built in code (`RaftConfig(...)`, `RaftConfig.from_mapping`) does not look at the environment.
 """
 
 from __future__ import annotations

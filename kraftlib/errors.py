@@ -126,7 +126,7 @@ class TimedOutError(KraftError, TimeoutError):
 class TermLostError(KraftError):
     """A term ended before its body did: its session was not renewed in time, or another bid has replaced it.
 
-    The body was cancelled, and what it wrote since may have been refused by its fence.
+    The body was cancelled, and its later writes may have been refused by its fence.
     """
 
 

@@ -44,7 +44,7 @@ def find_leader(servers: Sequence[Endpoint], *, timeout_s: float, login: Login |
 
 
 def question() -> DescribeQuorumRequest:
-    """Return what only a leader answers: who is in the quorum, and how far."""
+    """Return what only a leader answers: the members of the quorum, and their progress."""
     partition = DescribeQuorumRequest.PartitionData()
     topic = DescribeQuorumRequest.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
     return DescribeQuorumRequest(topics=(topic,))

@@ -1,6 +1,6 @@
 """Descriptors that a forked child must not keep: the lock of a directory, a listening socket, connections.
 
-A child has a descriptor of its own of whatever is open in its parent. A lock lasts, an address is taken, and a peer
+A child has its own descriptor of everything that is open in its parent. A lock lasts, an address is taken, and a peer
 hears of no end of a connection, until the last descriptor is closed, even if the parent has closed its own or is dead.
 So in a child these lead to the null device. They are not closed: an object of the parent owns the number, and closes it
 some day.
@@ -12,7 +12,7 @@ import os
 from typing import Final
 
 _own: Final[dict[int, tuple[int, int]]] = {}
-"""By descriptor the device and the inode of what it leads to: the number may be another file's by now."""
+"""By descriptor the device and the inode of its file: the number may be another file's by now."""
 
 
 def keep_from_children(descriptor: int) -> None:

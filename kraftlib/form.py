@@ -34,7 +34,8 @@ def describe() -> str:
 
 
 class SourcesOnly:
-    """A finder that sees the sources of this package and nothing else; what has no source here is left to others."""
+    """A finder that sees the sources of this package and nothing else; modules without a source here are left to other
+    finders."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:

@@ -1,8 +1,8 @@
 """The decorator of small values that are made and dropped for every record: events, actions, some messages.
 
-`frozen` is that of attrs for whoever checks types, so nobody assigns to a field. At run time the fields are plain
-slots: the `__init__` of a frozen class sets each field by a call, which takes four times as long, and a commit makes
-some thirty such objects of up to fourteen fields. What is kept, or is the key of a dictionary, stays `attrs.frozen`.
+For a type checker `frozen` is that of attrs, so no code assigns to a field. At run time the fields are plain slots: the
+`__init__` of a frozen class sets each field by a call, which takes four times as long, and a commit makes some thirty
+such objects of up to fourteen fields. A value that is kept, or is the key of a dictionary, stays `attrs.frozen`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Options from plain values: what a TOML file or a text holds becomes what a field of `RaftConfig` holds.
+"""Options from plain values: a value of a TOML file or a text becomes the value of a field of `RaftConfig`.
 
 The form of each value is checked here, and its sense by the class of the option. Errors name the option and its value.
 """

@@ -2,7 +2,8 @@
 
 A file of a Kafka controller names the voters, their addresses and their timeouts, and a replica needs no more. The rest
 is about brokers, topics and threads of the JVM; none of it is passed over in silence, because a
-setting that has no effect is a surprise later. What cannot be obeyed safely (Kerberos, ZooKeeper) is an error.
+setting that has no effect is a surprise later. An option that cannot be obeyed safely (Kerberos, ZooKeeper) is an
+error.
 
 A key of ours that the file leaves out keeps kraftlib's default, which differs from Kafka's in `append_linger_ms` (0
 instead of 25). Source: `KafkaConfig` of 3.9 to 4.3; the file format is that of `java.util.Properties`.
@@ -176,13 +177,14 @@ def _unescape(text: str) -> str:
     return re.sub(r"\\(u[0-9a-fA-F]{0,4}|.)", plain, text, flags=re.DOTALL)
 
 
-# What it says -------------------------------------------------------------------------------------
+# The settings that it holds --------------------------------------------------------------------------
 
 
 def settings_of(properties: Mapping[str, str]) -> Settings:
     """Return what these properties mean for a replica.
 
-    Raises: ConfigError for what is no configuration of a KRaft node, wrong values, and security that kraftlib lacks.
+    Raises: ConfigError if it is no configuration of a KRaft node, for wrong values, and for security that kraftlib
+    lacks.
     """
     found = Settings()
     roles = _roles(properties)

@@ -44,7 +44,8 @@ class SaslProperties:
 
 
 def sasl_properties(properties: Mapping[str, str], listener: str) -> SaslProperties:
-    """Return the SASL of the listener with this name. Raises: ConfigError with a remedy for what kraftlib lacks."""
+    """Return the SASL of the listener with this name. Raises: ConfigError with a remedy for mechanisms that kraftlib
+    lacks."""
     prefix = f"listener.name.{listener.lower()}."
     enabled_key = f"{prefix}{ENABLED}" if f"{prefix}{ENABLED}" in properties else ENABLED
     mechanism = properties.get(OF_CONTROLLERS, JVM_DEFAULT).strip()

@@ -1,4 +1,4 @@
-"""Validators of options: what is wrong raises ConfigError, which names the value and what is allowed."""
+"""Validators of options: a wrong value raises ConfigError, which names it and the allowed ones."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ class WireClient:
             answer = self._read_frame()
         except OSError as error:
             raise UnreachableError(f"{self._endpoint} gave no answer: {_reason(error)}") from error
-        # A refusal of ApiVersions is always in version 0, whatever was asked; its error stands where it always does.
+        # A refusal of ApiVersions is always in version 0; its error stands where it always does.
         refused = request.api_key == ApiKey.API_VERSIONS and answer[4:6] == _REFUSED
         correlation_id, message = decode_response(answer, api_key=request.api_key, version=0 if refused else version)
         if correlation_id != self._correlation_id:

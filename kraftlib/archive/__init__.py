@@ -1,4 +1,4 @@
-"""The whole history of a metadata log, in files: what a quorum, ours or Kafka's, committed, and nothing else.
+"""The whole history of a metadata log, in files: the committed records of a quorum, ours or Kafka's, and nothing else.
 
 A replica forgets: snapshots replace its log. An archive follows the same quorum as an observer, writes every committed
 batch byte for byte into segments of its own, keeps every checkpoint that it is sent, and deletes nothing. It has no

@@ -72,7 +72,7 @@ async def follow(
     Returns how far it came.
 
     Raises: TimedOutError, if no leader is found within `timeout_ms`, or if one is found and then refuses us;
-    DirectoryInUseError, CorruptBatchError, ReplicaFailedError; StorageError, also if somebody made it a voter.
+    DirectoryInUseError, CorruptBatchError, ReplicaFailedError; StorageError, also if it was made a voter.
     """
     if not SEGMENT_BYTES_MIN <= segment_bytes <= SEGMENT_BYTES_MAX:
         raise ConfigError(f"segment_bytes={segment_bytes} must be {SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX}")

@@ -1,4 +1,4 @@
-"""The log of an observer that archives: what is committed goes to files, what is not yet committed stays in memory.
+"""The log of an observer that archives: committed records go to files, later ones stay in memory.
 
 A follower is sent records before they are committed, and must drop some of them again when a leader changes. An archive
 never takes anything back, so these wait in memory until the high watermark passes them. An observer may do so: its
@@ -58,7 +58,7 @@ class ArchiveLog:
 
     @property
     def size_bytes(self) -> int:
-        """Size of what waits in memory."""
+        """Size of the records that wait in memory."""
         return sum(len(batch.data) for batch in self._waiting)
 
     def epoch_starts(self) -> Sequence[EpochStart]:
@@ -91,7 +91,7 @@ class ArchiveLog:
             return self._writer.end_offset
 
     def forget_written(self) -> None:
-        """Free the memory of what was written."""
+        """Free the memory of the written records."""
         end_offset = self._writer.end_offset
         self._waiting = [batch for batch in self._waiting if batch.last_offset >= end_offset]
 
@@ -134,7 +134,7 @@ class ArchiveLog:
         return FileSnapshotSource(self._directory.partition / names.checkpoint_name(snapshot_id))
 
     def install_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
-        """Go on behind this checkpoint: the quorum has nothing before it any more. What is archived stays."""
+        """Go on behind this checkpoint: the quorum has nothing before it any more. Archived records stay."""
         ensure(snapshot_id in self._snapshots, f"there is no checkpoint {snapshot_id} to go on from")
         with self._writing:
             self._writer.begin_after(snapshot_id)

@@ -64,7 +64,7 @@ class ArchiveWriter:
         if bases:
             self._segment = self._scan_last(bases[-1])
             if self._segment.size == 0:
-                # It was just begun, so the epoch stands at the end of what came before it.
+                # It was just begun, so the epoch stands at the end of the records before it.
                 self.last_epoch = self._epoch_before(bases)
         newest = max(self._directory.checkpoints(), key=lambda checkpoint: checkpoint.offset, default=None)
         if newest is not None:
@@ -89,7 +89,7 @@ class ArchiveWriter:
                 raise error if error is torn else _damage(segment, str(error)) from error
             logger.warning("%s: a torn batch is cut off at offset %d: %s", segment.path, self.end_offset, error)
             files.cut(segment.path, segment.size)
-        self._sync()  # what was read may still be on its way to the disk
+        self._sync()  # the records read may still be on their way to the disk
         return segment
 
     def _take(self, segment: Segment, batch: Batch) -> None:
@@ -169,7 +169,8 @@ class ArchiveWriter:
         )
 
     def begin_after(self, checkpoint: OffsetAndEpoch) -> None:
-        """Go on behind a stored checkpoint, if the archive ends before it: what lies between is gone at the quorum."""
+        """Go on behind a stored checkpoint, if the archive ends before it: the records between are gone at the
+        quorum."""
         if checkpoint.offset > self.end_offset:
             self._create(checkpoint.offset)
             self.end_offset, self.last_epoch = checkpoint.offset, checkpoint.epoch

@@ -1,7 +1,7 @@
 """The command `kraftlib`: one module per command, loaded only when that command is asked for.
 
-A command module has `add_arguments(parser)` and `run(options) -> exit status`. What the library raises for a caller to
-catch becomes one line on stderr and exit status 1; a wrong command line is 2, Ctrl-C is 130.
+A command module has `add_arguments(parser)` and `run(options) -> exit status`. An error that the library raises for its
+caller becomes one line on stderr and exit status 1; a wrong command line is 2, Ctrl-C is 130.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COMMANDS: Final[dict[str, str]] = {
     "doctor": "look over the configuration, directory, disk, certificates and network of a replica",
     "import": "copy the nodes of a ZooKeeper, or of its files, into a quorum, and compare them",
     "recover": "make a new quorum after a majority of the voters is lost for good",
-    "skip-record": "take a record that no state machine can apply out of what is applied",
+    "skip-record": "skip a record that no state machine can apply",
     "spark": "query logs and snapshots with Spark: audits, reports, histories, SQL, compaction, sweeps",
     "simulate": "run whole quorums on simulated time, with faults of all kinds",
     "random-uuid": "print a new cluster or directory id",
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def exit_status(run: Callable[[], int], *, debug: bool = False) -> int:
-    """Return the exit status of a command; what it raises for its user becomes one line, unless `debug` is set."""
+    """Return the exit status of a command; an error for its user becomes one line, unless `debug` is set."""
     try:
         status = run()
         sys.stdout.flush()

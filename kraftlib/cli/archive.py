@@ -1,4 +1,4 @@
-"""`kraftlib archive`: keep the whole history of a metadata log, and look at what is kept."""
+"""`kraftlib archive`: keep the whole history of a metadata log, and look at the archive."""
 
 from __future__ import annotations
 

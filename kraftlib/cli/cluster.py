@@ -1,8 +1,8 @@
-"""Three voters as three processes on loopback: what `demo` and `bench` stand on.
+"""Three voters as three processes on loopback: the basis of `demo` and `bench`.
 
-Every process is ours alone and is ended by its id, whatever happens: each reads its stdin, which ends with the parent,
-and the parent kills what is left when it leaves. A voter that dies outside the script (somebody else's kill -9, the
-kernel's) is started again and counted, for a quorum has to live with that.
+Every process is ours alone and is ended by its id: each reads its stdin, which ends with the parent, and the parent
+kills what is left when it leaves. A voter that dies for another reason (a kill -9 by hand, or by the kernel) is started
+again and counted, for a quorum has to live with that.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ POLL_S: Final = 0.005
 
 
 class ClusterError(KraftError):
-    """A voter did not do what it must; the message says which and what it said."""
+    """A voter did not do what it must; the message names it and quotes its output."""
 
 
 class Voter:
@@ -207,7 +207,7 @@ class Cluster:
             try:
                 await voter.start()
                 return
-            except ClusterError:  # killed by somebody while it started, or really broken
+            except ClusterError:  # killed from outside while it started, or really broken
                 await voter.kill()
                 if attempt == START_ATTEMPTS - 1:
                     raise
@@ -270,7 +270,7 @@ def free_ports(count: int) -> list[int]:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
-                continue  # somebody's
+                continue  # in use
         found.append(port)
         if len(found) == count:
             return found

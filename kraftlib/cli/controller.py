@@ -22,7 +22,7 @@ from kraftlib.controller import ControllerConfig, MetadataController, format_con
 from kraftlib.errors import ConfigError
 
 LIMITS = """\
-what it does not do yet:
+not supported yet:
   migration from ZooKeeper. It does not serve a log in which a feature is in force that it
   does not know: it says which, and ends."""
 

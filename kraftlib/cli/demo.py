@@ -1,4 +1,4 @@
-"""`kraftlib demo`: what a quorum is for, in one run that anybody can check.
+"""`kraftlib demo`: a quorum at work, in one run that every reader can check.
 
 Three voters as three processes, real sockets, real files, every commit synced on a majority of disks. Ten thousand
 records are written and read back; the leader is killed with kill -9 while more are being written; another one goes on;
@@ -157,7 +157,7 @@ async def _look_in_memory(cluster: Cluster, writer: Writer) -> None:
         try:
             answers = {voter.number: await voter.ask("all") for voter in cluster.voters.values()}
         except (ConnectionError, TimeoutError):
-            continue  # somebody killed a voter just now; it is being started again
+            continue  # a voter was killed from outside just now; it is being started again
         if len({answer["offset"] for answer in answers.values()}) == 1:
             break  # else one was started again since, and still reads its log
     for number, answer in answers.items():

@@ -1,7 +1,7 @@
 """The client of the demo: writes records through the leader, and keeps a list of the acknowledged ones.
 
-What is not acknowledged (the leader died, or was none) is sent again. It may thus stand in the log twice, which does no
-harm: it is the same value under the same key.
+A value that is not acknowledged, because the leader died or was none, is sent again. It may thus stand in the log
+twice, which does no harm: it is the same value under the same key.
 """
 
 from __future__ import annotations

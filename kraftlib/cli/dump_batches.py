@@ -1,8 +1,8 @@
-"""Walks a segment or checkpoint from batch to batch, whatever is wrong with it, in the memory of one batch.
+"""Walks a segment or checkpoint from batch to batch, even if it is damaged, in the memory of one batch.
 
 The readers of the library refuse a damaged batch; a dump is what one reaches for when something *is* damaged. So the
 header is taken as it stands, the CRC is a fact to report, and records are decoded as far as they can be. The walk ends
-where the length field cannot be believed any more: what follows cannot be told apart.
+where the length field cannot be believed any more: the batches behind it cannot be told apart.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def walk(path: Path) -> Iterator[FoundBatch | InvalidTail]:
     descriptor = files.open_existing(path, files.READ_NAMED)
     try:
         with os.fdopen(descriptor, "rb") as file:
-            # What a running replica appends meanwhile is left for the next dump.
+            # Records that a running replica appends meanwhile are left for the next dump.
             yield from _walk(file, file.seek(0, 2))
     except OSError as error:
         raise StorageError(f"cannot read {path}: {error.strerror or error}", path=path) from error

@@ -1,9 +1,9 @@
-"""`kraftlib dump-log FILE…`: what is in the files of a metadata directory, Kafka's or ours.
+"""`kraftlib dump-log FILE…`: the content of the files of a metadata directory, Kafka's or ours.
 
 The text is that of Kafka 4.3.1's `kafka-dump-log --cluster-metadata-decoder`, line by line, so that the two can be
-compared. What Kafka's tool does not do: it goes on where a record cannot be decoded, says why, demands the header and
-the footer of a checkpoint, and ends with exit status 1 where it found damage (Kafka's ends with 0). What is wrong is
-said on stderr at the end, with the file.
+compared. Unlike Kafka's tool, it goes on where a record cannot be decoded, says why, demands the header and the footer
+of a checkpoint, and ends with exit status 1 where it found damage (Kafka's ends with 0). Faults are listed on stderr at
+the end, with the file.
 """
 
 from __future__ import annotations

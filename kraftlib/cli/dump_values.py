@@ -116,7 +116,7 @@ def kafka_json(value: Any) -> str:
 
 def _text(value: str) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    # The hexadecimal digits of what JSON must escape: Java writes them in capitals.
+    # The hexadecimal digits of characters that JSON must escape: Java writes them in capitals.
     return _HEX.sub(lambda match: f"\\u{match[0][2:].upper()}", text) if "\\u" in text else text
 
 

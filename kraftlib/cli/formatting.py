@@ -1,9 +1,9 @@
 """`kraftlib format`: make a directory for a new replica, as `kafka-storage format` does.
 
-Who it is and who votes comes from a configuration file, or from options where a directory is named instead. Exactly one
+The node and its voters come from a configuration file, or from options where a directory is named instead. Exactly one
 of four things says how the quorum begins: this node alone (`--standalone`), a list of first voters that is the same on
-all of them (`--initial-controllers`), an existing quorum that this node will be added to
-(`--no-initial-controllers`), or static voters, which stand in the configuration.
+all of them (`--initial-controllers`), an existing quorum that this node will be added to (`--no-initial-controllers`),
+or static voters, which stand in the configuration.
 """
 
 from __future__ import annotations

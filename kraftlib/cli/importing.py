@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "source",
         metavar="SOURCE",
-        help="servers, HOST:PORT,…; dataDir, and dataLogDir; or what `etcdctl snapshot save` wrote",
+        help="servers, HOST:PORT,…; dataDir, and dataLogDir; or the file of `etcdctl snapshot save`",
     )
     parser.add_argument("--bootstrap", metavar="HOST:PORT,…", required=True, help="any replicas of the quorum")
     parser.add_argument(
@@ -73,8 +73,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Import; 1 if the source is never found equal to what was copied."""
-    servers_of(options)  # what is wrong with them is told before anybody is asked
+    """Import; 1 if the source is never found equal to the copy."""
+    servers_of(options)  # their mistakes are reported before a server is asked
     if options.kind == "etcd":
         if options.every is not None or options.auth_file is not None:
             raise UsageError("--every and --auth-file are for a running ZooKeeper")
@@ -124,7 +124,7 @@ async def _import_etcd(options: argparse.Namespace) -> int:
                 f" {len(found.surplus)} deleted",
                 flush=True,
             )
-    print(f"not equal after {STEPS_MAX} steps: somebody else writes there; stop those who do")
+    print(f"not equal after {STEPS_MAX} steps: another client writes there; stop those who do")
     return 1
 
 
@@ -143,7 +143,7 @@ def _read_files(directories: Sequence[str], path: str) -> Source:
 async def _main(options: argparse.Namespace, read: Callable[[], Source]) -> int:
     from kraftlib.compat.kazoo.importing import Importer
 
-    source = await asyncio.to_thread(read)  # what is wrong with it is told before the quorum is asked
+    source = await asyncio.to_thread(read)  # its mistakes are reported before the quorum is asked
     login = login_of(options) or Login()
     access = connect(servers_of(options), tls=login.tls, sasl=login.sasl)
     async with access:

@@ -1,6 +1,6 @@
-"""The key-value store inside `kraftlib run`: a state machine of a few lines, and what it answers its clients.
+"""The key-value store inside `kraftlib run`: a state machine of a few lines, and its answers to clients.
 
-Clients speak JSON lines over TCP, one request and one answer a line. Requests of one connection overlap; whoever has
+Clients speak JSON lines over TCP, one request and one answer a line. Requests of one connection overlap; a client with
 more than one under way gives each an `id`, which comes back with the answer.
 
     {"put": {"key": "a", "value": "1"}}   -> {"put": {"offset": 7, "previous": null}}  committed, and applied here
@@ -13,7 +13,7 @@ more than one under way gives each an `id`, which comes back with the answer.
     what fails                            -> {"error": "NotLeaderError", "message": "...", "leader": 2}
 
 A put goes to the leader only; others name it. A get is answered by any replica from its own memory, so it may lag; a
-read, too, but only once the replica has caught up with what was committed when it was asked.
+read, too, but only once the replica has applied the records that were committed when it was asked.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class KeyValueStore(StateMachine):
         self._leader_changed = leader_changed
 
     def apply(self, record: CommittedRecord) -> Any:
-        """Set or forget a key; the result says where the record stands and what was there before."""
+        """Set or forget a key; the result holds the offset of the record and the value before it."""
         key, value = record.value["key"], record.value["value"]
         previous = self.items.pop(key, None)
         if value is not None:

@@ -1,8 +1,8 @@
 """JSON lines over a socket: one object a line, answers matched to requests by the `id` that both carry.
 
-Nobody has to log in. So a port is for loopback on a machine without other users, and on a Unix socket only processes
-of the server's own user are served. The first line that is no JSON object ends the connection: it is that of a web
-browser, or of something else that was made to connect, and what it sends next may well look like a request.
+No client has to log in. So a port is for loopback on a machine without other users, and on a Unix socket only processes
+of the server's own user are served. The first line that is no JSON object ends the connection: it comes from a web
+browser, or from another program that was made to connect, and its next line may well look like a request.
 """
 
 from __future__ import annotations

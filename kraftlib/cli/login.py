@@ -1,8 +1,8 @@
 """`--tls-...` and `--sasl-...`: TLS and password of commands that connect to a quorum.
 
 Servers are known by their authority and the host that is named on the command line; one whose certificate names a
-replica must be that replica where the command knows which one it dials. What is not given may stand in the environment
-(`kraftlib.environment`).
+replica must be that replica where the command knows which one it dials. Options that are not given may stand in the
+environment (`kraftlib.environment`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`kraftlib observe`: follow the metadata of a running Kafka cluster, or of a quorum of ours, without a vote.
 
-It fetches like a broker does: the whole log from its beginning, or a snapshot and what comes after, then whatever is
-committed, as it is committed. It finds the leader by itself and follows it through elections. What it shows is a table
-of the cluster as it is now, or, with `--output json`, a feed of changes: one JSON object a record.
+It fetches like a broker does: the whole log from its beginning, or a snapshot and the records after it, then every
+record as it is committed. It finds the leader by itself and follows it through elections. It shows a table of the
+cluster as it is now, or, with `--output json`, a feed of changes: one JSON object a record.
 """
 
 from __future__ import annotations
@@ -278,7 +278,7 @@ def table(picture: Mapping[str, Any]) -> str:
 def fitted(text: str, height: int) -> str:
     """Cut what does not fit into a window of so many lines, and say how much that is."""
     lines = text.splitlines()
-    room = max(1, height - 2)  # a line for what is said, one for the cursor
+    room = max(1, height - 2)  # a line for the note below, one for the cursor
     if len(lines) <= room + 1:
         return text
     return "\n".join([*lines[:room], f"... and {len(lines) - room:,} lines more: a larger window or --once shows them"])

@@ -27,7 +27,7 @@ class Bar:
         self._painted_s = -REPAINT_S
 
     def advance(self, size: int) -> None:
-        """So much more is done."""
+        """This much more is done."""
         self._done += size
         if self._shown and time.monotonic() - self._painted_s >= REPAINT_S:
             self._painted_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""`kraftlib quorum status`: who leads, and how far everybody is; of a quorum of ours or of Kafka's.
+"""`kraftlib quorum status`: the leader, and the progress of every replica; of a quorum of ours or of Kafka's.
 
 Only the leader knows (DescribeQuorum). Any replica will do to find it: one that does not lead names the leader in its
 answer to a Fetch, which is also how replicas find each other. The text is that of `kafka-metadata-quorum describe`.

@@ -1,7 +1,7 @@
 """`kraftlib quorum add-voter | remove-voter | upgrade`: changes of the voter set, of a quorum of ours or of Kafka's.
 
-The leader is found from any replica and asked until it has done it; what becomes of a lost answer is in
-`kraftlib.runtime.client.voter_changes`.
+The leader is found from any replica and asked until it has done it; `kraftlib.runtime.client.voter_changes` deals with
+lost answers.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _ask_leader(servers: Sequence[Endpoint], message: Any, timeout_s: float, log
     answer = APIS[message.api_key].response
     try:
         leader = find_leader(servers, timeout_s=timeout_s, login=login)
-    except UnreachableError as error:  # nobody was asked yet
+    except UnreachableError as error:  # no leader was asked yet
         return answer(error_code=ErrorCode.BROKER_NOT_AVAILABLE, error_message=str(error))  # type: ignore[call-arg]
     try:
         with WireClient(leader, timeout_s=timeout_s, login=login) as client:

@@ -117,12 +117,13 @@ def _as_text(remains: Sequence[Remains], verdict: Verdict, done: OffsetAndEpoch 
     lines.append(f"the most complete: node {best.key.id}, which has everything below offset {best.end.offset}")
     if gone:
         lines.append(
-            f"may be lost: whatever the lost voters have acknowledged from offset {best.end.offset} on; and what is "
-            "kept may hold records that were never acknowledged"
+            f"may be lost: the records that the lost voters have acknowledged from offset {best.end.offset} on; and "
+            "the kept log may hold records that were never acknowledged"
         )
     else:
         lines.append(
-            "all voters are here: nothing acknowledged is lost, and what is kept may hold records that never were"
+            "all voters are here: no acknowledged record is lost, and the kept log may hold records that were never "
+            "acknowledged"
         )
     if done is not None:
         lines.append(
@@ -137,10 +138,10 @@ def _as_text(remains: Sequence[Remains], verdict: Verdict, done: OffsetAndEpoch 
 
 def _what_fences(verdict: Verdict) -> str:
     if verdict.fences:
-        return f"whoever still has the old voters is fenced by epoch {verdict.epoch}"
+        return f"a replica that still has the old voters is fenced by epoch {verdict.epoch}"
     return (
         "the epochs of this quorum are used up, so no epoch fences the others: never start an old directory of them"
-        " again, and close the port to whoever raised the epochs"
+        " again, and close the port to the peer that raised the epochs"
     )
 
 

@@ -92,9 +92,9 @@ def clients_of(config: RaftConfig, text: str | None = None, *, socket: Path | No
     `socket` is the path of the Unix socket, if there is to be one and `text` names none; by default it is in the
     directory of the replica.
 
-    They are not asked who they are. So a port is for loopback, and for a replica that lets anybody in there: what is
-    closed to other users of the machine by [tls], [sasl], [access] or a Unix socket must not be open beside that.
-    Raises: ConfigError.
+    They are not asked who they are. So a port is for loopback, and for a replica that lets every peer in there: a
+    replica that is closed to other users of the machine by [tls], [sasl], [access] or a Unix socket must not be open
+    beside that. Raises: ConfigError.
     """
     places = (config.listen, config.unix_endpoint, *(voter.endpoint for voter in config.voters))
     on_socket = any(place is not None and socket_path(place.host) is not None for place in places)

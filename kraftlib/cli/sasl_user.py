@@ -16,8 +16,8 @@ from kraftlib.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, make_verifie
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.description = (
-        "Print the line of a user for the users_file of [sasl]: with it a replica can check the password, and "
-        "nobody can log in. The password is asked for, or read from standard input or a file."
+        "Print the line of a user for the users_file of [sasl]: it serves to check the password, and not "
+        "to log in. The password is asked for, or read from standard input or a file."
     )
     parser.epilog = (
         "example:\n  (umask 077; openssl rand -base64 32 > replica-1.password)\n"

@@ -14,8 +14,8 @@ Method = Callable[[Any], Awaitable[Any]]
 class Service:
     """Answers requests, each an object with the name of one method: `{"get": "a"}` -> `{"get": ...}`.
 
-    `{"status": true}` is always there: what the replica says of itself.
-    What fails is an answer, too: `{"error": "NotLeaderError", "message": "...", "leader": 2}`.
+    `{"status": true}` is always there: the replica's own status.
+    A failure is an answer, too: `{"error": "NotLeaderError", "message": "...", "leader": 2}`.
     """
 
     def __init__(self, client: RaftClient[Any]) -> None:

@@ -20,7 +20,7 @@ SHOWN: Final = 60
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the directory, the record and the reason."""
     parser.description = (
-        "Take a committed record out of what is applied, on a stopped replica. The record stays in the log.\n"
+        "Have the state machine skip a committed record, on a stopped replica. The record stays in the log.\n"
         "First look for a remedy in the code: a state machine that has a result for the record. If there is none,\n"
         "stop every replica, run this with the same offset in every directory, and start them. A replica that was\n"
         "left out stops at the record, as before. Without --offset: print what is skipped."

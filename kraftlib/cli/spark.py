@@ -1,6 +1,6 @@
 """`kraftlib spark VERB …`: the jobs of the data pipeline, on Spark or, with --local, in this process.
 
-What a verb prints is for reading; with --output json it is one JSON object a line, for programs.
+The output of a verb is for reading; with --output json it is one JSON object a line, for programs.
 """
 
 from __future__ import annotations

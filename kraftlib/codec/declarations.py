@@ -153,7 +153,7 @@ class _StructDefault:
         return self.instance
 
 
-# What can be asked of a declared class ------------------------------------------------------------
+# Questions about a declared class --------------------------------------------------------------------
 
 
 def declared_fields(cls: type[Struct]) -> list[tuple[str, Declaration, Any]]:
@@ -280,7 +280,7 @@ def binary(versions: str, *, default: bytes | None = b"", most: int = BYTES_MAX,
 
 
 def records(versions: str, *, default: bytes | None = None, **more: Any) -> Any:
-    """Record batches, or a slice of a snapshot; a view of what was received, when read."""
+    """Record batches, or a slice of a snapshot; a view of the received bytes, when read."""
     return _field("records", versions, default, **more)
 
 

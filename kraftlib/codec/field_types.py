@@ -188,7 +188,7 @@ def string_codec(*, flexible: bool, nullable: bool) -> FieldCodec:
 
 
 def bytes_codec(*, flexible: bool, nullable: bool, view: bool, most: int = BYTES_MAX) -> FieldCodec:
-    """Return the codec of up to `most` bytes, read as a copy, or as a `view` of what was received."""
+    """Return the codec of up to `most` bytes, read as a copy, or as a `view` of the received bytes."""
     read_size, write_size = _sizes(flexible=flexible)
     take: Callable[[Reader, int], bytes | memoryview] = Reader.take if view else Reader.read_bytes
 

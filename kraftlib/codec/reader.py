@@ -31,8 +31,8 @@ MAX_ELEMENTS: Final = 100_000
 
 @lru_cache(maxsize=512)
 def _uuid(raw: bytes) -> uuid.UUID:
-    # Making one costs more than all the rest of a Fetch's partition, and it is nearly always one of a few. Whoever
-    # compares with a constant of ours finds the very same object.
+    # Making one costs more than all the rest of a Fetch's partition, and it is nearly always one of a few. A comparison
+    # with a constant of ours finds the very same object.
     return next((known for known in (METADATA_TOPIC_ID, ZERO_UUID) if known.bytes == raw), None) or uuid.UUID(bytes=raw)
 
 
@@ -135,7 +135,7 @@ class Reader:
         return value
 
     def boolean(self) -> bool:
-        """Read one byte; as in Kafka, whatever is not 0 is true."""
+        """Read one byte; as in Kafka, every byte but 0 is true."""
         position = self.position
         if position >= self.end:
             raise self.short(1, "boolean")

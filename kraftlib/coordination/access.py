@@ -1,7 +1,7 @@
 """The way in to a replicated machine, as opaque bytes: call, query, watch.
 
-A replica and a client of replicas elsewhere each have an `Access`. What stands behind it need not understand the bytes:
-the machine does, on one side, and whoever made them does on the other.
+A replica and a client of replicas elsewhere each have an `Access`. The access does not understand the bytes: the
+machine does, on one side, and their author does on the other.
 
 An offset here is that of a record, inclusive: a write returns the offset of its record, `AtLeast` takes it, and a watch
 `since` it delivers what came after it. -1 is before the first record.
@@ -66,9 +66,9 @@ STALE: Final = Stale()
 class Change:
     """One step of a watch.
 
-    If `full`, the history since the last step is gone: `data` is the machine's state of what is watched, as of
-    `offset`, and replaces all that was delivered before; a machine with much of it returns the first page, and says
-    there that the rest is to be asked for. Else it is what the record at `offset` changed.
+    If `full`, the history since the last step is gone: `data` is the machine's state of the watched keys, as of
+    `offset`, and replaces everything delivered before; a machine with much of it returns the first page, and says there
+    that the rest is to be asked for. Else it is what the record at `offset` changed.
     """
 
     offset: Offset
@@ -78,7 +78,7 @@ class Change:
 
 @attrs.frozen
 class Gone:
-    """The history after the asked offset is gone. `state` is the state of what is watched, as of `offset`."""
+    """The history after the asked offset is gone. `state` is the state of the watched keys, as of `offset`."""
 
     offset: Offset
     state: bytes
@@ -104,7 +104,8 @@ class Machine(Protocol):
         ...
 
     def changes(self, selector: bytes, since: Offset, *, most: int) -> Sequence[tuple[Offset, bytes]] | Gone:
-        """Return what the records after `since` changed of what is selected, in order, at most `most` of them.
+        """Return the changes that the records after `since` made to the selected keys, in order, at most `most` of
+        them.
 
         If there are less than `most`, the caller has all up to `applied`, and asks again from there, or from `since` if
         this replica is not that far yet; else it asks from the last offset that it got. Raises: ConfigError.
@@ -151,10 +152,10 @@ class Access(Protocol):
         """Yield what changes after the record at `since`, in order, none lost and none twice; endlessly.
 
         None is from now on: after the last record that is committed when a replica takes the watch, a round trip or
-        more after the iteration begins. To miss nothing of what comes after a moment, ask a query at that moment, and
-        watch from its offset. A watch goes on through reconnects, changes of leader and restarts of the replica that is
-        asked. Where that replica has no history that goes back far enough, one Change is `full`. Leaving the loop, or
-        closing the iterator, ends it.
+        more after the iteration begins. A reader that must miss no change after a moment asks a query at that moment,
+        and watches from its offset. A watch goes on through reconnects, changes of leader and restarts of the replica
+        that is asked. Where that replica has no history that goes back far enough, one Change is `full`. Leaving the
+        loop, or closing the iterator, ends it.
 
         Raises: ConfigError, if the selector is too large, or the machine does not understand it; ClosedError;
         ReplicaFailedError, from a replica in this process whose machine has failed.

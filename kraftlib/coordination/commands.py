@@ -3,7 +3,7 @@
     command              int8 kind, int8 version, Identity, the message of that kind
     all else             int8 version, message
 
-`check_command` refuses a command before it is appended. What stands in the log is checked again when it is applied:
+`check_command` refuses a command before it is appended. Commands in the log are checked again when they are applied:
 another release may have let it through. There a broken rule is a result, and the same one on every replica; only a kind
 or a version that is not known raises, for a newer replica knows what it does.
 """

@@ -1,14 +1,15 @@
 """Finds, for the leader, the sessions that are not renewed and the keys whose time has passed.
 
 This is no part of the replicated state. A leader measures, by its own monotonic clock, how long it is since it applied
-the last renewal; a new leader cannot know when that was, so it grants every session and key its full time. What is over
-becomes a record (`Expire`), and only when that is applied, the session has ended, on every replica alike.
+the last renewal; a new leader cannot know when that was, so it grants every session and key its full time. An expired
+session or key becomes a record (`Expire`), and only when that is applied, the session has ended, on every replica
+alike.
 
 So a session that is not renewed lives for its ttl at least, from the moment at which its last renewal was applied, and
 for its ttl, one election and the ttl again at most: if the leader is lost when the first is nearly over.
 
 A leader that was paused has heard of no renewal meanwhile, while its followers may have waited. So its pause does not
-count: the time that is measured here goes on from where it stood.
+count: the measured time goes on from where it stood.
 """
 
 from __future__ import annotations

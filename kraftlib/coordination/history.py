@@ -1,4 +1,4 @@
-"""The latest changes, up to a bound: what watches and questions for the history of a key are answered from.
+"""The latest changes, up to a bound: the source of answers to watches and to questions for the history of a key.
 
 The bound counts what the records changed and nothing else. So every replica forgets the same changes at the same
 record, and a restored one holds those that the writer held.

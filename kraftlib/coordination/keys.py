@@ -1,4 +1,4 @@
-"""The keyed store: keys in order, each with its value, its revision and what ends it.
+"""The keyed store: keys in order, each with its value, its revision and the session or time that ends it.
 
 A key ends by being deleted, with its session if it is ephemeral, or when its time is over, which is a record, too.
 """
@@ -29,7 +29,7 @@ Row = Answer.Row
 Item = Result.Item
 NUMBER_MAX = 0x7FFFFFFFFFFFFFFF
 SHORT_NUMBER_DIGITS = 10
-"""Of PUT_NUMBERED: what sequential nodes of ZooKeeper have."""
+"""Of PUT_NUMBERED: the width of the numbers of ZooKeeper's sequential nodes."""
 
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
 """Bytes of values in a result or an answer, beyond the first."""

@@ -1,7 +1,7 @@
 """The coordination machine: sessions, keys and locks, changed by one record after the other.
 
 `apply` depends on the state and the record alone. It knows no clock: that a session or a key is over is a record, which
-the leader proposes (`kraftlib.coordination.expiry`). What happens at a record, in this order:
+the leader proposes (`kraftlib.coordination.expiry`). The steps at a record, in this order:
 
 1. The session of the command is looked up by its id and its opening. If it is not alive, nothing else happens.
 2. A call that was applied before gets its first result, and nothing else happens but 5.
@@ -182,7 +182,7 @@ class ServiceMachine(StateMachine):
         return encode(answer(self._state, decode_question(question)))
 
     def changes(self, selector: bytes, since: Offset, *, most: int) -> Sequence[tuple[Offset, bytes]] | Gone:
-        """Return what the records after `since` changed of what a `Selector` takes, each as an `Answer`.
+        """Return the changes that the records after `since` made to the keys of a `Selector`, each as an `Answer`.
 
         Raises: ConfigError.
         """

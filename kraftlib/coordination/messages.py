@@ -133,7 +133,7 @@ class Identity(Message):
     """The identity of a call; it stands in front of every command. A repeated call has the same one."""
 
     session: UUID = uuid("0+")
-    """Chosen at random by the client, and its secret: whoever knows it acts for the session."""
+    """Chosen at random by the client, and its secret: a client that knows it acts for the session."""
     opened: int = int64("0+", default=NONE)
     """The result's offset of the `OpenSession`: an id that is opened again, by a duplicate, names another session."""
     sequence: int = int64("0+")
@@ -256,7 +256,7 @@ class Acquire(Message):
 class Release(Message):
     """End the bid that this session made in the earlier call `number`, granted or not. Repeated: nothing changes.
 
-    If that call, whatever it is, arrives later, it is not applied any more. This one has a sequence number of its own.
+    If that call arrives later, it is not applied any more. This one has a sequence number of its own.
     """
 
     number: int = int64("0+")

@@ -60,11 +60,11 @@ def _history(state: State, question: Question) -> Answer:
 
 
 def full_state(state: State, selector: Selector) -> Answer:
-    """Return the first page of what a selector takes, as it is now; the others are asked for."""
+    """Return the first page of the keys of a selector, as they are now; the others are asked for."""
     return answer(state, question_of(selector))
 
 
 def question_of(selector: Selector) -> Question:
-    """Return the question for what a selector takes."""
+    """Return the question for the keys of a selector."""
     ask = Ask.LOCK if selector.watched == Watched.LOCK else Ask.KEYS
     return Question(ask=ask, name=selector.name, prefix=selector.watched == Watched.PREFIX)

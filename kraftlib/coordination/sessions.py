@@ -1,4 +1,4 @@
-"""Sessions: how long their clients are believed to live, and the results of their calls.
+"""Sessions: the time for which their clients are believed to live, and the results of their calls.
 
 A result is kept until the client acknowledges it, so that a call that is repeated gets the first result. A call whose
 number was acknowledged is over: if it arrives later, it is not applied.

@@ -124,7 +124,7 @@ _TAG_OF: Final = {part: tag for tag, part in _PARTS.items()}
 
 
 def freeze(state: State) -> Iterable[bytes]:
-    """Return the parts, to be iterated over later: what is copied now are references to values that do not change."""
+    """Return the parts, to be iterated over later: only references to values that do not change are copied now."""
     header = Header(version=VERSION, applied=state.applied, history_start=state.history.start)
     sessions, keys = state.sessions.copies(), state.keys.frozen()
     bids = [bid for name in state.locks.names() for bid in state.locks.bids(name)]

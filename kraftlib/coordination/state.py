@@ -1,4 +1,4 @@
-"""The state of the coordination machine: what its parts are, and how a record ends."""
+"""The state of the coordination machine: its parts, and the end of a record."""
 
 from __future__ import annotations
 

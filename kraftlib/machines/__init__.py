@@ -8,7 +8,7 @@ The *level* of a machine is the highest version of its commands that may be appl
 snapshot. It is replicated: it changes with a record, at the same offset on every replica.
 
 1. A release says by `VersionedMachine.supports` how high a level it can apply. Each replica announces that by a record.
-2. Somebody proposes `machines.want_level("orders", 2)`.
+2. A replica proposes `machines.want_level("orders", 2)`.
 3. The leader raises the level once every voter, and every observer that it knows, has announced support.
 
 A command above the level is refused where it is made, and again where it is applied, on every replica alike. A replica

@@ -1,6 +1,6 @@
 """Levels on a replica: it announces what its release supports, and as leader it raises what is wanted.
 
-It looks ten times a second at what is applied, and proposes nothing while that is as it should be.
+It looks ten times a second at the applied levels, and proposes nothing while they are as they should be.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class LevelKeeper:
                 )
 
     def _knows_observers(self, node: Node) -> bool:
-        """Whether this replica has led for so long that each observer has had the time to find it."""
+        """Whether this replica has led for long enough that each observer has had the time to find it."""
         led_s = asyncio.get_running_loop().time() - self._led_since_s
         return led_s * 1_000 >= FIND_LEADER * node.core.state.config.fetch_timeout_ms
 

@@ -1,4 +1,4 @@
-"""The replicated levels: what was announced, wanted and raised. They follow from the records alone."""
+"""The replicated levels: the announced, wanted and raised ones. They follow from the records alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ Supported = Mapping[str, int]
 
 @attrs.define
 class Levels:
-    """The levels of the machines, and what they may become. Its dicts are replaced and never changed in place."""
+    """The levels of the machines, and those that they may rise to. Its dicts are replaced and never changed in
+    place."""
 
     levels: Mapping[str, int]
     """By machine; a machine that is not there is at level 0."""
@@ -68,7 +69,7 @@ class Levels:
         return f"replicas {lacking} have not announced level {record.level} of {record.machine!r}" if lacking else ""
 
     def raise_to(self, record: Raise) -> None:
-        """Raise a level. What other replicas have announced is forgotten: if they are there, they announce it again."""
+        """Raise a level. Announcements of other replicas are forgotten: if they are there, they announce it again."""
         self.levels = {**self.levels, record.machine: record.level}
         self.wanted = {name: level for name, level in self.wanted.items() if level > self.of(name)}
         self.announced = {known: supports for known, supports in self.announced.items() if known in record.replicas}

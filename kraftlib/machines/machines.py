@@ -98,7 +98,7 @@ class Machines(StateMachine):
     def want_level(self, machine: str, level: int) -> bytes:
         """Return the value to propose that has the leader raise a level, once all replicas have announced support.
 
-        Its result is b"", or the reason why it changes nothing. A level that is lower than what was wanted before, and
+        Its result is b"", or the reason why it changes nothing. A level that is lower than the one wanted before, and
         not below the present one, takes its place. Raises: ConfigError.
         """
         self._check_level(machine, level)
@@ -119,8 +119,9 @@ class Machines(StateMachine):
     def apply(self, record: CommittedRecord) -> Any:
         """Give a command to its machine and return the result of that.
 
-        `timestamp_ms` of what the machine gets never falls, whoever leads. A record that is refused changes nothing,
-        and its result is the reason, as bytes. Raises: UnsupportedError, if the release of this replica is too old.
+        The `timestamp_ms` that the machine gets never falls, under any leader. A record that is refused changes
+        nothing, and its result is the reason, as bytes. Raises: UnsupportedError, if the release of this replica is too
+        old.
         """
         levels = self.levels
         levels.applied, levels.time_ms = record.offset, max(levels.time_ms, record.timestamp_ms)
@@ -214,7 +215,7 @@ class Machines(StateMachine):
             from_bytes = self.serdes[name].from_bytes
             data: Iterator[bytes] = parts.of(name) if levels.of(name) else iter(self._pristine[name])
             machine.restore(from_bytes(value) for value in data)
-            for _ in data:  # whatever the machine did not ask for
+            for _ in data:  # values that the machine has not read
                 pass
         if parts.next is not None:
             raise RemoteProtocolError(

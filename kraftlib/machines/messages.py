@@ -5,8 +5,8 @@
     snapshot header    int8 0, int8 version, struct
     snapshot value     int8 1, int8 length, name, value of the machine of that name
 
-The version is that of this format. A command has no struct, since there are so many of them. What a machine makes of
-its own values is in its hands.
+The version is that of this format. A command has no struct, since there are so many of them. A machine defines the
+meaning of its own values.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`VersionedMachine`, and what is asked of machines that share a log."""
+"""`VersionedMachine`, and the demands on machines that share a log."""
 
 from __future__ import annotations
 

@@ -64,7 +64,8 @@ class Manifest:
     end_epoch: Epoch
     kraft_version: int
     created_ms: int
-    """Wall-clock time in ms; what a restore writes is stamped with it, so that all restored replicas write the same."""
+    """Wall-clock time in ms; the files of a restore are stamped with it, so that all restored replicas write the
+    same."""
     files: Sequence[BackupFile]
 
     @property
@@ -322,7 +323,7 @@ def manifest_of(checkpoint: Path) -> Manifest:
 
 
 def verify_backup(directory: Path, *, progress: Progress = lambda size: None) -> Manifest:
-    """Check sizes, hashes, batches, and that it leads to where the manifest says. Raises: StorageError, ConfigError."""
+    """Check sizes, hashes, batches, and the end that the manifest names. Raises: StorageError, ConfigError."""
     manifest = read_manifest(directory)
     for file in manifest.files:
         path = directory / file.name

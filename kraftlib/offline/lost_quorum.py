@@ -1,13 +1,13 @@
-"""A majority of the voters is gone for good: what is left, what may be lost, and the way on.
+"""A majority of the voters is gone for good: the remaining directories, the records that may be lost, and the way on.
 
 While a majority is there, this module has no use: Raft elects a leader by itself, and an operator who picks one may
 pick one that lacks what was acknowledged. So all the directories that are left are read, the voters in force are found,
 and if most of them are here and know their votes, this is refused: one that has lost its vote waits for a leader, and
-cannot make one. Else the most complete log is the best that there is. What it may lack cannot be known: a majority
+cannot make one. Else the most complete log is the best that there is. The records that it lacks are unknown: a majority
 without it may have acknowledged more. (Precedents: etcd's force-new-cluster, `peers.json`.)
 
 A quorum whose epochs are used up is lost as well, though all its voters are there: none of them may stand. The way on
-is the same, with the epoch that follows those of the logs. Such an epoch fences nobody, so the operator must.
+is the same, with the epoch that follows those of the logs. Such an epoch fences no replica, so the operator must.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@
       backup/       files of the backup
       packed        the tar of them
 
-Who is killed cannot tidy up, but the kernel gives his lock back. So whatever is named like this, belongs to the same
-user, holds nothing else and is locked by nobody was left behind, and the next backup to the same place, whatever its
-name, removes it. The lock goes last: what was removed by half is still known for what it is.
+A killed process cannot tidy up, but the kernel gives its lock back. So a directory of this name that belongs to the
+same user, holds nothing else and is not locked was left behind, and the next backup to the same place removes it. The
+lock goes last: a directory that was removed by half is still recognised.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def scratch_in(place: Path) -> Iterator[Path]:
 
 
 def _made(place: Path) -> tuple[Path, DirectoryLock]:
-    with files.storage_errors("make a directory for what is unfinished in", place):
+    with files.storage_errors("make a directory for unfinished files in", place):
         for _ in range(_ATTEMPTS):
             directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
             lock = _locked(directory)
@@ -70,7 +70,7 @@ def _made(place: Path) -> tuple[Path, DirectoryLock]:
 def _remove_left_over(place: Path) -> None:
     if not hasattr(fcntl, "F_OFD_SETLK"):
         return  # a lock there does not keep out the process that holds it, so who works here cannot be told
-    with files.storage_errors("look for what was left behind in", place), os.scandir(place) as entries:
+    with files.storage_errors("look for left-over directories in", place), os.scandir(place) as entries:
         found = [Path(entry.path) for entry in entries if _NAME.fullmatch(entry.name) and _is_own_directory(entry)]
     for directory in found:
         if not (directory / names.LOCK).exists():

@@ -1,4 +1,4 @@
-"""Taking a record out of what is applied, in the directory of a stopped replica. See `kraftlib skip-record`."""
+"""Having the state machine skip a record, in the directory of a stopped replica. See `kraftlib skip-record`."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
 """Every file of a replica's directory, read to its end and judged: nothing is changed, nothing is repaired.
 
 A file is `ok`, `damaged` with the place where it is, or worth a `note`: a torn tail that the next start cuts off, a
-leftover that it removes, an unknown file. The log is judged as a start would judge it
-(`kraftlib.offline.verify_log`), and what stands before it must be in a checkpoint. Indexes are caches, so a bad one
-does no harm; it is reported all the same, since a disk that lost one file may lose another.
+leftover that it removes, an unknown file. The log is judged as a start would judge it (`kraftlib.offline.verify_log`),
+and the records before it must be in a checkpoint. Indexes are caches, so a bad one does no harm; it is reported all the
+same, since a disk that lost one file may lose another.
 
-The directory may be in use. Then the end of the log is being written, and what is not whole there is no torn tail yet.
+The directory may be in use. Then the end of the log is being written, and an incomplete batch there is no torn tail
+yet.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def total_bytes(directory: Path) -> int:
 
 
 def verify_directory(directory: Path, *, progress: Progress = lambda size: None) -> Iterator[Finding]:
-    """Yield a finding for every file of a formatted directory, and for what is missing.
+    """Yield a finding for every file of a formatted directory, and for each missing one.
 
     Raises: NotFormattedError, if it is none; StorageError, if it cannot be read at all.
     """
@@ -91,7 +92,7 @@ def _finding(path: Path, progress: Progress) -> Finding:
 
 
 def _is_of_a_replica(name: str) -> bool:
-    """Whether a replica reads, or writes, what bears this name."""
+    """Whether a replica reads, or writes, files of this name."""
     return (
         name in _SMALL
         or name.startswith("kraftlib")
@@ -142,7 +143,7 @@ def _judge(path: Path, size: int) -> tuple[str, str]:
     if names.is_download(name):
         return "note", "a download that is not complete"
     if name == names.LOCK:
-        return "ok", "empty" if size == 0 else f"{size} bytes, and nobody reads them"
+        return "ok", "empty" if size == 0 else f"{size} bytes, which are not read"
     return _small(path)
 
 

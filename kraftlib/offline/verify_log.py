@@ -55,7 +55,8 @@ class Finding:
 class LogVerification:
     """All segments of a partition's directory, read on the first question.
 
-    A log that is `in_use` is read once more if it seems damaged: what was just being written may have looked so.
+    A log that is `in_use` is read once more if it seems damaged: a batch that was just being written may have looked
+    so.
     """
 
     def __init__(self, partition: Path, *, in_use: bool, progress: Progress) -> None:
@@ -97,7 +98,7 @@ class LogVerification:
         return Finding(path=path, verdict="ok", detail=f"{records} records, offsets {base} to {end_offset}", size=size)
 
     def said_of_sync_point(self) -> tuple[str, str]:
-        """Return verdict and detail for the note of what is durable."""
+        """Return verdict and detail for the note of the durable end."""
         scan = self._scanned()
         if scan.note is None:
             return "note", "nothing in it can be read, and it is what tells a torn tail from damage"
@@ -166,7 +167,7 @@ class _Scan:
             self.faults[base], self.places[base] = error, getattr(error, "position", None)
             self.log.segments = [segment for segment in self.log.segments if segment.base_offset != base]
             if after is not None:
-                self.log.end_offset = after  # what the others have is judged all the same
+                self.log.end_offset = after  # the other segments are judged all the same
         self._progress(self.sizes.get(base, 0) - self._here)
 
     def _take(self, segment: Segment, batch: Batch) -> None:

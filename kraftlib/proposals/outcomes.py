@@ -61,7 +61,7 @@ def code_of(error: BaseException) -> ErrorCode:
 
 
 def text_of(error: BaseException) -> str:
-    """Return the text of an error, cut to what is sent."""
+    """Return the text of an error, cut to the length that is sent."""
     return (str(error) or type(error).__name__)[:TEXT_MAX]
 
 

@@ -81,7 +81,7 @@ class ProposalServer:
 
     def _answer(self, future: asyncio.Future[Any]) -> ProposeResponse:
         if future.cancelled():
-            raise InvariantError("nobody cancels the append of another replica")
+            raise InvariantError("the append of another replica is never cancelled")
         error = future.exception()
         if error is not None:
             return self._failed(error, nothing_appended=False)

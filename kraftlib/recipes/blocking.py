@@ -104,7 +104,7 @@ class _Face:
         return _outside(getattr(self._inner, name), self._loop)
 
     def _enter(self) -> Any:
-        """Hold the inner object; or what it hands out, if it is one of those that several may enter."""
+        """Hold the inner object; or the object that it hands out, if it is one of those that several may enter."""
         if not isinstance(self._inner, Holding):
             return self
         held = self._loop.run(self._inner.acquire())

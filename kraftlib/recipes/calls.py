@@ -46,7 +46,7 @@ class Calls:
 
     def __init__(self, access: Access, *, ttl_ms: int, timeout_ms: int, clock_ms: Callable[[], int]) -> None:
         self.id = new_uuid()
-        """A secret: whoever knows it may call in the name of this session."""
+        """A secret: a client that knows it may call in the name of this session."""
         self.opened: Offset = NONE
         """The offset at which it was opened, by which others see it."""
         self.ttl_ms = ttl_ms
@@ -155,7 +155,7 @@ class Calls:
         return result
 
     async def ended_within(self, time_ms: float) -> bool:
-        """Wait for so long, or until the session has ended; return whether it has."""
+        """Wait for this long, or until the session has ended; return whether it has."""
         try:
             async with asyncio.timeout(max(time_ms, 1) / 1_000):
                 await self.ended.wait()
@@ -167,7 +167,7 @@ class Calls:
 
     @property
     def valid_until_ms(self) -> int:
-        """Until then, by the clock of this session, nobody else holds what it holds."""
+        """Until then, by the clock of this session, no other session holds its locks and keys."""
         return self.confirmed_ms + self.ttl_ms - self.ttl_ms // MARGIN
 
     def is_valid(self) -> bool:
@@ -207,7 +207,7 @@ class Calls:
         return result
 
     async def call_beside(self, body: Message) -> None:
-        """Make a call that nobody waits for. Returns at once."""
+        """Make a call without waiting for it. Returns at once."""
         self._start(self._surely(body))
 
     async def settle(self) -> None:
@@ -260,7 +260,7 @@ class Calls:
     async def release(self, number: int) -> None:
         """End the bid of the call `number`. Returns when that is done, or when the session is not surely alive.
 
-        It is done beside the caller, who may be cancelled: a bid that nobody wants is not kept by a live session.
+        The caller may be cancelled meanwhile: a live session keeps no bid that is not needed.
         """
         self.forget(number)
         task = self._start(self._release(number))

@@ -59,7 +59,7 @@ class Barrier:
         self._key = scope("barrier", name)
 
     async def close(self) -> None:
-        """Hold up whoever waits. It stays closed if this process ends."""
+        """Hold up all that wait. It stays closed if this process ends."""
         session = await self._sessions.get()
         await session.call(Transact(then=(Operation(do=Do.PUT, key=self._key),)))
 
@@ -154,7 +154,7 @@ class DoubleBarrier:
         return joined.succeeded
 
     async def _next_round(self, session: Session) -> None:
-        """Begin the next round. Nobody has entered this one since it was complete, and all members have left it."""
+        """Begin the next round. No member has entered this one since it was complete, and all members have left it."""
         await session.call(
             Transact(
                 conditions=(Condition(key=self._round, revision=self._began),),

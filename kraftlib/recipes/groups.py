@@ -201,7 +201,7 @@ class LockingQueue(Holding[Claim]):
         return (await session.call(Transact(then=(append,)))).offset
 
     async def acquire(self) -> Claim:
-        """Claim the first item that nobody works on, or wait for one; a block does so by itself, and ends the claim."""
+        """Claim the first item that is free, or wait for one; a block does so by itself, and ends the claim."""
         session = await self._sessions.get()
         while True:
             offset, place = await self._first_free(session)

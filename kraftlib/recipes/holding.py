@@ -1,4 +1,4 @@
-"""`async with` for what is held until the body ends, however it ends."""
+"""`async with` for locks and leases that are held until the body ends, in any way."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Holding(Generic[H]):
         self._entered: dict[asyncio.Task[object], list[H]] = {}
 
     async def acquire(self) -> H:
-        """Take it. Whoever calls this ends what is returned; a block does so by itself."""
+        """Take it. The caller ends the returned object; a block does so by itself."""
         raise NotImplementedError
 
     async def __aenter__(self) -> H:

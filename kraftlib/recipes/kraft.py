@@ -97,8 +97,8 @@ def open(
 
     `config` is a configuration, or the path of a TOML file. `machine` is a `StateMachine` of your own that also is a
     `kraftlib.coordination.access.Machine`; by default sessions, keys and locks. `owner` names this process to others;
-    what it holds is free `ttl_ms` after it was last heard of; a call looks for a leader for `timeout_ms`. `options` are
-    those of `RaftClient`. Raises: ConfigError.
+    its locks and ephemeral keys are free `ttl_ms` after it was last heard of; a call looks for a leader for
+    `timeout_ms`. `options` are those of `RaftClient`. Raises: ConfigError.
     """
     access = replica.open(config, machine=machine, **options)
     return Kraft(access, owner=owner, ttl_ms=ttl_ms, timeout_ms=timeout_ms)

@@ -27,7 +27,7 @@ from kraftlib.types import Offset
 
 @attrs.frozen
 class Holder:
-    """A bid as others see it: whose it is, and its token, -1 while it waits."""
+    """A bid as others see it: its owner, and its token, -1 while it waits."""
 
     owner: str
     token: Offset
@@ -141,7 +141,7 @@ class Semaphore(Lock):
 
 
 class Lease:
-    """A lock that is had at once or not at all: for what one of many does, and the others leave to it.
+    """A lock that is had at once or not at all: for work that one of many does, and the others leave to it.
 
     if term := await kraft.lease("nightly").take():
         async with term:

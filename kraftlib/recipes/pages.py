@@ -37,7 +37,7 @@ async def all_rows(
     """Return the rows of all pages, or up to the one that has a row which `until` accepts; before them the offsets of
     the first page and of the last.
 
-    The later pages may hold later changes: whoever needs to know watches from the first offset.
+    The later pages may hold later changes: a reader that needs them all watches from the first offset.
     """
     first, answer = await ask(question, consistency)
     rows, latest = list(answer.rows), first
@@ -54,7 +54,7 @@ async def whole_state(
     """Return all that is watched, of which `page` is the first page, as of `offset`; and the offset that it is of.
 
     Pages of keys are of different offsets: the changes since the first one, on top of them, make them one state. Bids
-    are not brought to one offset: what is said of each is of the returned one, or later.
+    are not brought to one offset: the facts about each are of the returned one, or later.
     """
     question = question_of(selector)
     while True:
@@ -74,7 +74,7 @@ async def whole_state(
 
 
 async def _bring_up(ask: Asks, found: dict[str, Row], changes: Question, latest: Offset) -> tuple[Offset, bool]:
-    """Apply the changes to what was found; return their offset, and whether some of them are not kept any more."""
+    """Apply the changes to the found keys; return their offset, and whether some of them are not kept any more."""
     while True:
         latest, answer = await ask(changes, AtLeast(latest))
         for row in answer.rows:

@@ -2,7 +2,7 @@
 
 The quorum ends a session at the earliest when its time to live has passed since it applied the last renewal. The client
 counts from when it *sent* that, and subtracts a margin for clocks that run at different rates. So `is_valid()` is false
-before anybody else can hold what this session held, whatever was delayed; it asks nobody.
+before another session can hold the same lock, even after delays; it sends no request.
 """
 
 from __future__ import annotations

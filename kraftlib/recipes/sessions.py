@@ -59,5 +59,5 @@ class SharedSession:
 
 
 def scope(kind: str, name: str) -> str:
-    """Return the beginning of all keys of one recipe: no other recipe, whatever its name, has one of them."""
+    """Return the beginning of all keys of one recipe: no other recipe has one of them, under any name."""
     return f"{kind}/{name.replace('%', '%25').replace('/', '%2F')}/"

@@ -39,9 +39,9 @@ class Term:
         return Transact.Fence(lock=self._lock, token=self.token)
 
     def is_valid(self) -> bool:
-        """Whether nobody else can hold it yet, by the local clock. Never blocks and asks nobody.
+        """Whether no other session can hold it yet, by the local clock. Never blocks and sends nothing.
 
-        It may become false between this call and whatever follows it: what must not happen twice is fenced.
+        It may become false right after this call: an effect that must not happen twice is fenced.
         """
         return not self._released and not self._lost.is_set() and self._session.is_valid()
 
@@ -111,8 +111,8 @@ class Term:
 async def acquire_term(session: Session, bid: Acquire, *, name: str, timeout_ms: int | None = None) -> Term | None:
     """Bid, wait until the bid is granted, and return the term; None, if the bid was not to wait.
 
-    Whatever goes wrong, cancellation included, the bid is withdrawn. Raises: TimedOutError, if it was not granted in
-    time; TermLostError, if another bid of the same owner has replaced it; SessionEndedError, RefusedError,
+    At any error, cancellation included, the bid is withdrawn. Raises: TimedOutError, if it was not granted in time;
+    TermLostError, if another bid of the same owner has replaced it; SessionEndedError, RefusedError,
     OutcomeUnknownError.
     """
     number, left_ms = await session.reserve_in_time(timeout_ms)
@@ -140,7 +140,7 @@ async def acquire_term(session: Session, bid: Acquire, *, name: str, timeout_ms:
 
 
 async def bid_stands(session: Session, lock: str, ticket: Offset) -> bool:
-    """Return whether a bid is not over, as far as is known: if nobody answers, the session tells for how long."""
+    """Return whether a bid is not over, as far as is known: without an answer, the session tells for how long."""
     try:
         _, answer = await session.ask(Question(ask=Ask.LOCK, name=lock, number=ticket - 1, most=1))
     except KraftError:

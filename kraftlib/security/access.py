@@ -46,7 +46,7 @@ PRINCIPAL_MAX: Final = 1_024
 _PRINCIPAL: Final = re.compile(
     r"User:.+|cert:(?!.*=#)[^=]+=.*|unix:(?:0|[1-9][0-9]{0,9})|(?i:kraft)://[^/]+/[0-9]{1,10}|(?!(?i:kraft):).+://.+"
 )
-"""A name that no peer has would be a role that nobody gets, and nobody would say so."""
+"""A role of a name that no peer has is a role without effect, and the mistake would go unnoticed."""
 
 
 class Role(enum.Enum):
@@ -141,7 +141,7 @@ class AccessConfig:
 
     def roles_of(self, principal: str) -> frozenset[Role]:
         """Return the roles that the lists give to a principal."""
-        # Everybody on a machine has a user id, so it takes a list to be more than nobody on a Unix socket.
+        # Every user of a machine has a user id, so it takes a list to be more than a nameless peer on a Unix socket.
         is_client = not (self.clients or principal.startswith(UNIX))
         return self.listed_roles_of(principal) or (INCLUDED[Role.CLIENT] if is_client else NO_ROLE)
 

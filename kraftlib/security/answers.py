@@ -1,7 +1,7 @@
 """One budget in bytes for all answers that wait: peers that do not read must not fill the memory of a replica.
 
-Each connection has an account of what it holds: answers that its peer has not read yet, and answers that were given
-before those of earlier requests. Where all accounts together exceed the budget, the peers are closed whose oldest
+Each connection has an account of its pending answers: answers that its peer has not read yet, and answers that were
+given before those of earlier requests. Where all accounts together exceed the budget, the peers are closed whose oldest
 unread answer is oldest, strangers before voters, until the rest fits. A peer that reads is never the oldest for long:
 its account begins anew whenever everything has been read that waited at the time of the last beginning.
 """

@@ -1,4 +1,4 @@
-"""The audit log: who changed voters, features, the leader, topics or configurations by request, and who was refused.
+"""The audit log: changes of voters, features, the leader, topics or configurations by request, and refused requests.
 
 Each event is one JSON object on a line of its own, with these keys in this order:
 
@@ -20,11 +20,11 @@ Texts are ASCII with escapes and at most 256 characters, so that no peer can for
 "kraftlib.audit" at INFO and are appended to `[access] audit_file`, if that is set. The file is opened for each line: a
 file that was renamed is left alone, and a new one is begun.
 
-A change that was done always has its line. All other lines are bounded, so that no peer can fill a disk with them: what
-repeats within a minute has no second line, and each kind of lines has at most so many a minute as `LINES_MAX` says, and
-one more for each name of a request. Peers with a name have lines of their own, so strangers cannot hide them. A line
-with the event `left_out` then says how many there were of each kind. Propose, by which replicas append, is audited of
-peers that are no replica by their certificate or user, but by the list `replicas`.
+A change that was done always has its line. All other lines are bounded, so that no peer can fill a disk with them: a
+line that repeats within a minute is left out, and each kind of lines has at most as many a minute as `LINES_MAX` says,
+and one more for each name of a request. Peers with a name have lines of their own, so strangers cannot hide them. A
+line with the event `left_out` then says how many there were of each kind. Propose, by which replicas append, is audited
+of peers that are no replica by their certificate or user, but by the list `replicas`.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class AuditLog:
             ) from error
 
     def write(self, event: str, *, sender: Sender, request: str = "", subject: str = "", outcome: str = "") -> None:
-        """Write one line. A file that cannot be written is reported to the log, and stops nobody."""
+        """Write one line. A file that cannot be written is reported to the log, and stops no request."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         cluster = None if self.cluster_id is None else _short(self.cluster_id)
         names = [_short(name) for name in sender.principals[:PRINCIPALS_MAX]]
@@ -153,7 +153,7 @@ class AuditLog:
             self.write("refused", sender=sender, request=name, outcome=reason)
 
     def of_application(self, event: str, *, request: str, subject: str, outcome: str = "") -> None:
-        """Write what the application of this replica asks for, and what becomes of it."""
+        """Write a request of the application of this replica, and its outcome."""
         self.write(event, sender=Sender(principals=APPLICATION), request=request, subject=subject, outcome=outcome)
 
     def summarize(self, *, now: bool = False) -> None:

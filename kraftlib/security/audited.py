@@ -1,6 +1,6 @@
 """The words of the audit log: which requests are audited, what each of them changes, and what became of it.
 
-`AUDITED` has one entry for each request: the names of what it changes, and where its answer keeps the errors.
+`AUDITED` has one entry for each request: the names that it changes, and where its answer keeps the errors.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Audited:
     """The reading of one request and of its answer."""
 
     names: Callable[[Any], list[str]]
-    """The names of what a request changes."""
+    """The names of the things that a request changes."""
     has_error: bool = False
     """Whether an answer as a whole may have an error."""
     rows: Callable[[Any], Sequence[Any]] = _nothing
@@ -247,5 +247,5 @@ AUDITED: Final[Mapping[int, Audited]] = {
         rows=lambda answer: answer.results,
     ),
 }
-"""Requests whose answers are audited: they change voters, features, who leads, or what a controller keeps; or look
+"""Requests whose answers are audited: they change voters, features, the leader, or the records of a controller; or look
 at it, and have a line where rules of access refuse that."""

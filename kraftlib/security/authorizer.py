@@ -1,6 +1,6 @@
 """The built-in authorizer: whether a peer may send a request, by the roles of `kraftlib.security.access`.
 
-It denies by default: a request that the table does not name needs a role that nobody has. Which replica ids a
+It denies by default: a request that the table does not name needs a role that no peer has. Which replica ids a
 certificate may speak for is decided in `kraftlib.runtime.net.identity`; here it counts where one replica may do for
 itself what takes an admin for others.
 """
@@ -42,7 +42,7 @@ NEEDED: Final[Mapping[int, Role]] = {
     PrivateApiKey.WATCH: Role.CLIENT,
     ApiKey.DESCRIBE_QUORUM: Role.CLIENT,
     ApiKey.DESCRIBE_CLUSTER: Role.CLIENT,
-    # A replica that is no controller refuses these with NOT_CONTROLLER, whatever they hold.
+    # A replica that is no controller refuses these with NOT_CONTROLLER, without reading further.
     ApiKey.CREATE_TOPICS: Role.CLIENT,
     ApiKey.ALTER_PARTITION: Role.CLIENT,
     ApiKey.ENVELOPE: Role.CLIENT,
@@ -68,11 +68,12 @@ OF_THE_LOG: Final = frozenset(
 """Requests that observers send under their own replica ids, and voters under theirs."""
 
 VOUCHED_FOR: Final = frozenset({Role.ADMIN, Role.CLIENT})
-"""The roles that a client can have whose request a broker forwards: it is never a replica, whatever its name."""
+"""The roles that a client can have whose request a broker forwards: the sender of such a request is never a replica,
+whatever its name."""
 
 MAY_ASK_MUCH: Final = frozenset({Role.REPLICA, Role.ADMIN, Role.BROKER})
-"""The roles whose requests to the application may have as many elements as it takes. Others have few, so that they
-cannot keep it busy with what is refused."""
+"""The roles whose requests to the application may have as many elements as it takes. Other roles may have few, so that
+they cannot keep it busy with requests that it refuses."""
 
 OF_ONE_VOTER: Final = frozenset({ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.UPDATE_RAFT_VOTER})
 
@@ -104,7 +105,7 @@ class Grant:
 class Authorizer:
     """Judges requests of peers.
 
-    `nobody` are the roles of a peer without a principal. `is_voter` says whether a replica id has a vote now.
+    `nobody` has the roles of a peer without a principal. `is_voter` says whether a replica id has a vote now.
     `cluster_id` None: certificates of every cluster name replicas. `bound_ids` returns the replica ids that principals
     of other kinds than certificates are bound to; a peer with any of them is a replica.
     """
@@ -116,12 +117,12 @@ class Authorizer:
     bound_ids: Callable[[tuple[str, ...]], Iterable[ReplicaId]] = lambda principals: ()
     needed: Mapping[int, Role] = NEEDED
     judged: Container[int] = ()
-    """The requests of clients that the application judges by rules of its own: a broker may forward them for whoever
-    it names."""
+    """The requests of clients that the application judges by rules of its own: a broker may forward them for any
+    client."""
     unnamed_replicas: bool = False
     """Whether a certificate that names no replica may speak as any (`TlsConfig.unnamed_replicas`)."""
     own_user: str | None = attrs.field(factory=own_principal)
-    """The user of this process on a Unix socket, who can read the keys of this replica and may do everything."""
+    """The user of this process on a Unix socket, which can read the keys of this replica and may do everything."""
     _grants: dict[tuple[str, ...], Grant] = attrs.field(factory=dict, init=False)
 
     def complaint(self, principals: tuple[str, ...], request: Any) -> str | None:

@@ -36,10 +36,10 @@ class Contexts:
     trust: int = 0
     """Grows when the authorities or the revocation lists have changed."""
     days_left: float | None = None
-    """For how many days the certificate of this replica is valid; None if that is unknown."""
+    """The number of days for which the certificate of this replica is valid; None if that is unknown."""
 
     def look(self) -> str | None:
-        """Use changed files, if there are any; return why they cannot be used, or what is soon to end."""
+        """Use changed files, if there are any; return why they cannot be used, or which file ends soon."""
         return None
 
     def metrics(self) -> dict[str, float]:
@@ -64,7 +64,7 @@ class Trust:
     def undialled(self, host: str) -> str | None:
         """Return why nothing is dialled there; None for a host, or a socket in a directory that may be.
 
-        It may come from a log that somebody else has written, or from a peer.
+        It may come from a log that another program has written, or from a peer.
         """
         if is_host(host):
             return None
@@ -78,7 +78,7 @@ class Trust:
     def complaint(self, certificate: Any, replica_id: ReplicaId | None) -> str | None:
         """Return why the server with this certificate is not that replica (None: any replica of the cluster).
 
-        `certificate` is what `ssl` makes of it; None or empty in plaintext, which is nobody's.
+        `certificate` is what `ssl` makes of it; None or empty in plaintext, without a certificate.
         """
         if not certificate:
             return None

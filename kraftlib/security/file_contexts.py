@@ -1,9 +1,9 @@
-"""Contexts from the files of `[tls]`, built anew when a file changes, and a look at what ends soon.
+"""Contexts from the files of `[tls]`, built anew when a file changes, and warnings of files that end soon.
 
 New files must pass a handshake of this replica with itself before they are used. That shows in one go that certificate,
 key, authority and revocation lists fit together, that the certificate is valid today and fit for both directions, and
-what it names. Files that do not pass leave the old contexts in place, and are tried again: what was wrong may be the
-clock, or another file.
+which names it bears. Files that do not pass leave the old contexts in place, and are tried again: the fault may lie in
+the clock, or in another file.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Ending:
         return (self.ends_at - time.time()) / SECONDS_A_DAY
 
     def is_soon(self) -> bool:
-        """Whether somebody should renew it."""
+        """Whether it is time to renew it."""
         return time.time() >= self.warn_at
 
     def __str__(self) -> str:
@@ -119,15 +119,16 @@ class FileContexts(Contexts):
 
     @property
     def soon_to_end(self) -> list[Ending]:
-        """Return what somebody should renew."""
+        """Return the files that it is time to renew."""
         return [ending for ending in self._endings if ending.is_soon()]
 
     def look(self) -> str | None:
-        """Use changed files, if there are any; return why they cannot be used, or what is soon to end."""
+        """Use changed files, if there are any; return why they cannot be used, or which file ends soon."""
         return self._renew() or self._soon_to_end()
 
     def metrics(self) -> dict[str, float]:
-        """Return the days that the certificate, and what ends first, are valid, and whether new files are refused."""
+        """Return the days for which the certificate, and the file that ends first, are valid, and whether new files are
+        refused."""
         return {
             "certificate-days-left": self._endings[0].days_left,
             "tls-days-left": self.first_to_end.days_left,

@@ -60,8 +60,9 @@ class TcpLimits:
     have the full size."""
 
     pipeline_max: int = attrs.field(default=32, validator=at_least(1))
-    """Unanswered requests of one accepted connection; more are not taken before earlier ones are answered. Also how
-    many are taken in one turn of the event loop, so that nobody keeps others waiting. Kafka's replicas have one."""
+    """Unanswered requests of one accepted connection; more are not taken before earlier ones are answered. Also the
+    number taken in one turn of the event loop, so that no connection keeps others waiting. Kafka's replicas have
+    one."""
 
     requests_per_second: int = attrs.field(default=50_000, validator=at_least(1))
     """Requests of one accepted connection, over a fifth of a second; those beyond are taken later. A replica waits for

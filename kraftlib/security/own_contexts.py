@@ -78,7 +78,7 @@ def _check_server(context: ssl.SSLContext, use: Use) -> None:
     if use.strict or not (use.password or use.insecure):
         raise ConfigError(
             f"server_ssl.verify_mode={context.verify_mode.name} lets peers in without a certificate: set it to"
-            " ssl.CERT_REQUIRED" + ("" if use.strict else ", or insecure=True if whoever connects may do everything")
+            " ssl.CERT_REQUIRED" + ("" if use.strict else ", or insecure=True if every peer may do everything")
         )
 
 
@@ -105,6 +105,6 @@ def _check_strength(name: str, context: ssl.SSLContext) -> None:
         known: Mapping[str, Any] = suite
         if known["auth"] == ANONYMOUS or known["strength_bits"] < WEAKEST_BITS:
             raise ConfigError(
-                f"{name} takes the cipher suite {known['name']}, in which nobody shows a certificate or anybody may"
-                f" read: set_ciphers('HIGH:!aNULL:!eNULL')"
+                f"{name} takes the cipher suite {known['name']}, which works without a certificate or can be"
+                f" broken: set_ciphers('HIGH:!aNULL:!eNULL')"
             )

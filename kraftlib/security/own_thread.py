@@ -1,4 +1,4 @@
-"""Work for a login that a peer decides on: in a thread of its own, so that nobody waits for it but that login.
+"""Work for a login that a peer decides on: in a thread of its own, so that only that login waits for it.
 
 A server that is dialled says how many rounds of PBKDF2 its client must do, up to a second of them, before it has proved
 anything. In the executor that all of asyncio shares, a few such servers would keep everything else waiting.

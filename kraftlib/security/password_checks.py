@@ -1,9 +1,10 @@
-"""Passwords that arrive (PLAIN) are checked in one thread of their own: milliseconds of work for each, for anybody.
+"""Passwords that arrive (PLAIN) are checked in one thread of their own: milliseconds of work for each, at the wish of
+any peer.
 
 The event loop never does that work, one thread bounds it to a core, and its queue is short. Wrong passwords cost
 tokens, of their address and of all addresses together; a peer that has none left is refused without work, until time
-has given some back. Addresses of voters, and those that have logged in before, are not refused for what others do: else
-a flood of wrong passwords would keep every voter out of a replica that was started again.
+has given some back. Addresses of voters, and those that have logged in before, are not refused for the failures of
+others: else a flood of wrong passwords would keep every voter out of a replica that was started again.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ QUEUE_MAX: Final = 64
 
 ADDRESS_FAILURES: Final = 10
 ADDRESS_FAILURES_PER_S: Final = 1.0
-"""Wrong passwords of one address: so many at once, and so many a second."""
+"""Wrong passwords of one address: the number allowed at once, and per second."""
 
 FAILURES: Final = 50
 FAILURES_PER_S: Final = 10.0

@@ -64,7 +64,7 @@ Element = tuple[int, int, int]
 
 
 def _fields(der: bytes) -> list[Element]:
-    """Return the elements of what is signed: the first element of the outermost one."""
+    """Return the elements of the signed part: the first element of the outermost one."""
     outer = _element(der, 0, len(der))
     found = _elements(der, *_element(der, outer[1], outer[2])[1:])
     if len(found) < FIELDS_MIN:
@@ -88,7 +88,7 @@ def _element(der: bytes, start: int, end: int) -> Element:
         begin += length - 0x80
         length = int.from_bytes(der[start + 2 : begin], "big")
     if begin + length > end:
-        raise ValueError("a DER element is longer than what holds it")
+        raise ValueError("a DER element is longer than the one around it")
     return tag, begin, begin + length
 
 

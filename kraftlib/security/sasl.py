@@ -5,7 +5,7 @@ The short form is one secret for all replicas of a quorum:
     [sasl]
     secret_file = "quorum.secret"
 
-The long form has users, as Kafka does: who this replica is, and who may log in here.
+The long form has users, as Kafka does: the user of this replica, and the users that may log in here.
 
     [sasl]
     username = "replica-1"
@@ -80,8 +80,8 @@ class SaslConfig:
     """The mechanisms on connections that are made to this replica. Empty: `mechanism`."""
 
     secret_file: Path | None = attrs.field(default=None, converter=attrs.converters.optional(Path))
-    """A file with the secret of the quorum in its first line, at least 16 characters. Who knows the secret may log in
-    under any name. Further lines are older secrets, which are accepted and not used."""
+    """A file with the secret of the quorum in its first line, at least 16 characters. A peer that knows the secret may
+    log in under any name. Further lines are older secrets, which are accepted and not used."""
 
     username: str | None = None
     """The user that this replica logs in as. None: `replica-ID`, with its own id."""
@@ -118,9 +118,7 @@ class SaslConfig:
             found = " and ".join(given) or "none of them"
             raise ConfigError(f"{found} given: give one of secret_file, password_file and password")
         if self.secret_file is not None and (self.users_file is not None or self.users):
-            raise ConfigError(
-                "secret_file and users: with a secret, whoever knows it may log in; leave one of them out"
-            )
+            raise ConfigError("secret_file and users: a peer that knows the secret may log in; leave one of them out")
 
     @property
     def accepted(self) -> tuple[str, ...]:

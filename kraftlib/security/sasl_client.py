@@ -1,7 +1,8 @@
 """The connecting side of SASL: SaslHandshake, then tokens, before any other request of the connection.
 
-A client speaks the one mechanism that it is configured for. What else a server offers is not tried: a server that
-offers PLAIN alone must not be told the password. With SCRAM the server proves that it knows the password, too.
+A client speaks the one mechanism that it is configured for. Other mechanisms that a server offers are not tried: a
+server that offers PLAIN alone must not be told the password. With SCRAM the server proves that it knows the password,
+too.
 
 A state machine over frames: it knows no socket and no clock.
 """
@@ -26,7 +27,7 @@ AUTHENTICATE_VERSION: Final = 2
 """The versions of every release with KRaft (Kafka 2.5 and later): they need not be asked for."""
 
 SHOWN_MAX: Final = 200
-"""So many characters of what a server says stand in an error."""
+"""The number of characters of a server's text that an error shows."""
 
 
 class SaslError(Exception):

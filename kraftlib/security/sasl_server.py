@@ -1,4 +1,4 @@
-"""The accepting side of SASL: what may come on a connection before it is known who is there.
+"""The accepting side of SASL: the tokens that may come on a connection before its peer is known.
 
     SaslHandshake   -> the mechanism is taken, or the accepted ones are named
     SaslAuthenticate -> one token of the mechanism in each direction, until the user is known
@@ -46,7 +46,7 @@ SERVED: Final[Mapping[int, Versions]] = {
 """The versions that are served, and named in the answer to ApiVersions where SASL is on."""
 
 REFUSAL: Final = "Authentication failed: wrong mechanism, user or password"
-"""The text that a client is told, whatever was wrong."""
+"""The text that a client is told at any failure."""
 
 
 @attrs.frozen(kw_only=True)
@@ -150,7 +150,7 @@ class SaslServer:
         self._versions_asked = 0
 
     def receive(self, frame: Buffer) -> Step:
-        """Take a frame. Nothing raises: what is wrong is a failure, or the end of the connection."""
+        """Take a frame. Nothing raises: a wrong frame is a failure, or the end of the connection."""
         key = int.from_bytes(frame[:2], "big", signed=True)
         if key == ApiKey.API_VERSIONS and self._mechanism is None and self._versions_asked < VERSIONS_MAX:
             self._versions_asked += 1

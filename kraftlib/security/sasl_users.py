@@ -1,10 +1,10 @@
-"""Users and their passwords: what the files of `[sasl]` hold. The users file is read again when it has changed.
+"""Users and their passwords: the content of the files of `[sasl]`. The users file is read again when it has changed.
 
 A line of a users file, as `kraftlib sasl-user` prints it, has what Kafka keeps of a user (`ScramCredentialUtils`):
 
     NAME SCRAM-SHA-512 salt=BASE64,stored_key=BASE64,server_key=BASE64,iterations=4096
 
-With such a line passwords can be checked, and nobody can log in. PLAIN is checked with it, too.
+Such a line serves to check passwords, and not to log in. PLAIN is checked with it, too.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ logger = logging.getLogger(__name__)
 
 FILE_MAX: Final = 1024 * 1024
 SECRET_MIN: Final = 16
-"""The shortest secret of a quorum, in characters: who listens in on SCRAM in the clear can try passwords at home."""
+"""The shortest secret of a quorum, in characters: a listener to SCRAM in the clear can try passwords at home."""
 
 PASSWORD_MAX: Final = 1_024
 REMEMBERED_MAX: Final = 64
 SALT_BYTES: Final = 24
 
 PLAIN_ITERATIONS_MAX: Final = 12_288
-"""The rounds of a user where PLAIN is accepted: below 20 ms of work for each password that anybody sends."""
+"""The rounds of a user where PLAIN is accepted: below 20 ms of work for each password that a peer sends."""
 
 Verifiers = dict[tuple[str, str], ScramVerifier]
 """By mechanism and user name."""
@@ -212,7 +212,7 @@ def load_users(config: SaslConfig, node_id: int, *, encrypted: bool, insecure: b
     if PLAIN in (config.mechanism, *config.accepted) and not (encrypted or insecure):
         raise ConfigError(
             "[sasl]: PLAIN sends passwords, and this replica has no TLS: take mechanism = 'SCRAM-SHA-512', give [tls], "
-            "or insecure = true if nobody can listen in"
+            "or insecure = true if the network is yours alone"
         )
     username = config.username or f"{REPLICA_PREFIX}{node_id}"
     digests = [name for name in config.accepted if name in DIGESTS] or [*DIGESTS][:1]
@@ -234,11 +234,11 @@ def load_users(config: SaslConfig, node_id: int, *, encrypted: bool, insecure: b
 
 
 def _check_rounds(verifiers: Verifiers) -> None:
-    """Raises: ConfigError, for a user whose password takes too much work where anybody may send one to be checked."""
+    """Raises: ConfigError, for a user whose password takes too much work where any peer may send one to be checked."""
     for (_, name), verifier in verifiers.items():
         if verifier.iterations > PLAIN_ITERATIONS_MAX:
             raise ConfigError(
-                f"[sasl]: user {name!r} has {verifier.iterations} iterations, and PLAIN is accepted, where anybody can"
+                f"[sasl]: user {name!r} has {verifier.iterations} iterations, and PLAIN is accepted, where any peer can"
                 f" have them computed: at most {PLAIN_ITERATIONS_MAX}; give the user fewer, or accept SCRAM only"
             )
 

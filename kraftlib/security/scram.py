@@ -5,9 +5,9 @@
     client-final   c=biws,r=NONCE+NONCE,p=PROOF
     server-final   v=SIGNATURE
 
-The server keeps a `ScramVerifier`: with it, it can check a password, and nobody can log in. Both sides are state
-machines over tokens without a socket or a clock. Whatever a token holds, it costs no more than `TOKEN_MAX` bytes and
-`ITERATIONS_MAX` rounds, and what is wrong raises ScramError.
+The server keeps a `ScramVerifier`: it serves to check a password, and not to log in. Both sides are state machines over
+tokens without a socket or a clock. A token costs no more than `TOKEN_MAX` bytes and `ITERATIONS_MAX` rounds, and a
+malformed one raises ScramError.
 
 A name and a password are their UTF-8 bytes, as in Kafka: SASLprep (RFC 4013) is not applied, which makes no difference
 to ASCII. There is no channel binding, as in Kafka: SCRAM says who opened a connection, and only TLS keeps it theirs.
@@ -149,7 +149,7 @@ class ScramServer:
         self, digest: str, verifier_of: Callable[[str], tuple[ScramVerifier, bool]], *, nonce: str = ""
     ) -> None:
         self.username = ""
-        """The name under which the client wants to log in. It is proved by `final`, not before."""
+        """The name that the client claims. It is proved by `final`, not before."""
         self._digest: Final = digest
         self._verifier_of: Final = verifier_of
         self._own_nonce: Final = nonce or new_nonce()
@@ -160,7 +160,7 @@ class ScramServer:
         self._verifier: ScramVerifier | None = None
 
     def first(self, client_first: bytes) -> bytes:
-        """Return the salt and the rounds of this user. Raises: ScramError, for what is no first token."""
+        """Return the salt and the rounds of this user. Raises: ScramError, if the token is no first token."""
         text = _text(client_first)
         self._header = _gs2_header(text)
         bare = text[len(self._header) :]

@@ -12,7 +12,7 @@ from kraftlib.validators import is_bool
 
 @attrs.frozen(kw_only=True)
 class TlsConfig:
-    """Certificate, key and authority of a replica, for what it accepts and for what it connects to.
+    """Certificate, key and authority of a replica, for connections that it accepts and that it makes.
 
     The files are PEM. `cert`, `key` and `ca` are given together, or not at all by an application that hands contexts of
     its own to `RaftClient`; the other options apply to these, too. All certificates are verified, in both directions.

@@ -1,4 +1,4 @@
-"""TLS of what connects to a quorum and is no replica: tools, and `kraftlib.connect`."""
+"""TLS of clients that are no replicas: tools, and `kraftlib.connect`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kraftlib.security.tls import TlsConfig
 
 
 def tool_context(tls: TlsConfig) -> ssl.SSLContext:
-    """Return a context whose handshake fails unless the server is a replica, of whatever cluster and id.
+    """Return a context whose handshake fails unless the server is a replica, of any cluster and id.
 
     Its certificate must name one; that of a client would do otherwise wherever the host name is not checked, or may be
     chosen. With `unnamed_replicas` a certificate without such a name does, and then the host name is always checked.

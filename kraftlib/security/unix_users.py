@@ -1,6 +1,6 @@
 """Users at the other end of a Unix socket: the system tells the user id of its process (SO_PEERCRED, unix(7)).
 
-The id is that of the moment in which the other side connected, or began to listen. Nobody can forge it, and no secret
+The id is that of the moment in which the other side connected, or began to listen. It cannot be forged, and no secret
 is needed. Only Linux tells it in this way; elsewhere a replica listens on TCP.
 """
 
@@ -69,7 +69,8 @@ def replica_users(replicas: Iterable[str]) -> frozenset[str]:
 
 
 def why_not_the_directory(path: str) -> str | None:
-    """Return why the socket `path` may be that of anybody: others may put files into its directory, or move that away.
+    """Return why the socket `path` may be that of another user: others may put files into its directory, or move that
+    away.
 
     A group counts as others. Raises: OSError, if there is no such directory.
     """

@@ -12,7 +12,7 @@ __cluster_metadata-0/
   leader-epoch-checkpoint quorum-state partition.metadata
   quorum-state.bak kraftlib*.json            ours; Kafka leaves such names alone
   kraftlib-holds.json                        ours: the readers of the log, and their offsets
-  kraftlib-skips.json                        ours: records that an operator has taken out of the applied ones
+  kraftlib-skips.json                        ours: records that an operator has the state machine skip
   kraftlib-download.json and                 ours: a snapshot that is being downloaded
   00000000000000012345-0000000007.checkpoint.part
 """

@@ -1,4 +1,4 @@
-"""The records that an operator has taken out of the applied ones: `kraftlib-skips.json`, a side file of ours.
+"""The records that an operator has the state machine skip: `kraftlib-skips.json`, a side file of ours.
 
     {"version":1,"skips":[{"offset":4711,"epoch":3,"reason":"bug 12","at_ms":1700000000000}],"crc":305419896}
 

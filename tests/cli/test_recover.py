@@ -35,7 +35,7 @@ def test_a_dry_run_says_all_and_does_nothing(kraftlib: Command, tmp_path: Path) 
     assert (told["best"], told["majority"], told["may_be_lost_from"], told["end"]) == (2, False, 21, None)
     assert [replica["end_offset"] for replica in told["replicas"]] == [11, 21]
     result = kraftlib("recover", short, long, "--dry-run")
-    assert "may be lost: whatever the lost voters have acknowledged from offset 21 on" in result.out
+    assert "may be lost: the records that the lost voters have acknowledged from offset 21 on" in result.out
     assert "without --dry-run it would go on alone in epoch 4" in result.out
     result = kraftlib("recover", short, long)
     assert "the address of node 2 is unknown: add --advertised" in result.err
@@ -80,7 +80,7 @@ def test_a_sole_voter_that_has_lost_its_vote_goes_on(kraftlib: Command, tmp_path
         blocking.RaftClient(config).start()
     told = kraftlib("recover", directory, "--dry-run")
     assert "its vote is lost" in told.out
-    assert "nothing acknowledged is lost" in told.out
+    assert "no acknowledged record is lost" in told.out
 
     result = kraftlib("recover", directory, "--advertised", f"127.0.0.1:{port}")
     assert result.status == 0, result.err
@@ -114,7 +114,7 @@ def test_a_quorum_whose_epochs_are_used_up_goes_on(kraftlib: Command, tmp_path: 
     for directory in directories:
         use_up_epochs(directory)
     told = kraftlib("recover", *directories, "--dry-run")
-    assert "nothing acknowledged is lost" in told.out
+    assert "no acknowledged record is lost" in told.out
     assert "in epoch 4; the epochs of this quorum are used up, so no epoch fences the others" in told.out
     result = kraftlib("recover", *directories, "--advertised", f"127.0.0.1:{port}")
     assert result.status == 0, result.err

@@ -24,10 +24,10 @@ INTERFACE: Final = (3, 5, 0)
 class KazooClient(kazoo.client.KazooClient):
     """As `kazoo.client.KazooClient`, whose documentation applies, over `kraftlib.connect`.
 
-    What differs: ACLs and `add_auth` are accepted and have no effect, since a quorum of kraftlib authorizes connections
-    and not nodes; `tls` and `sasl` are those of `kraftlib.connect`; a session cannot be taken over by its `client_id`;
-    the handler is that of threads. Every read is linearizable, and a lost connection is no event as long as another
-    replica answers within a third of `timeout`.
+    The differences: ACLs and `add_auth` are accepted and have no effect, since a quorum of kraftlib authorizes
+    connections and not nodes; `tls` and `sasl` are those of `kraftlib.connect`; a session cannot be taken over by its
+    `client_id`; the handler is that of threads. Every read is linearizable, and a lost connection is no event as long
+    as another replica answers within a third of `timeout`.
     """
 
     _connection: Any = None
@@ -39,7 +39,8 @@ class KazooClient(kazoo.client.KazooClient):
         sasl: SaslConfig | None = None,
         **options: Any,
     ) -> None:
-        """Take what kazoo's client takes. Raises: ConfigurationError, ConfigError, for what has no meaning here."""
+        """Take what kazoo's client takes. Raises: ConfigurationError, ConfigError, for arguments that have no meaning
+        here."""
         _check_options(options)
         super().__init__(*values, **options)
         if self._session_id is not None:

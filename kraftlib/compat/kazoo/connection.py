@@ -40,7 +40,8 @@ CLOSE_S: Final = 3.0
 """The time that the last requests, and the end of the session, are given."""
 
 CALL_MS: Final = 10_000
-"""The least time in which a leader is looked for. Who waits is told earlier, when the session is not sure any more."""
+"""The least time in which a leader is looked for. A waiting caller is told earlier, when the session is not sure any
+more."""
 
 STATE_CHECKS: Final = 20
 """Within the session's time to live."""
@@ -102,7 +103,7 @@ class Connection:
         return True
 
     def close(self) -> None:
-        """Let go of what is left. The connection can be started again."""
+        """Let go of the rest. The connection can be started again."""
         if self._write_sock is not None:
             self._write_sock.is_closed = True
         self._write_sock = None
@@ -217,7 +218,7 @@ class Connection:
                 task.cancel()
             await asyncio.wait((work, state))
         if not self._client._stopped.is_set():
-            # Whatever waits is told, and the client is empty, before there is another session.
+            # All waiting callers are told, and the client is empty, before there is another session.
             await asyncio.wrap_future(self._tell(KeeperState.EXPIRED_SESSION))
             self._tell(KeeperState.CONNECTING)
         if not work.cancelled():

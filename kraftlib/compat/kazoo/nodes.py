@@ -6,7 +6,7 @@
 
 No path has an empty component, so no two of these are ever equal. One prefix, `znode/a/b//`, has all that is asked
 about a node, and one answer is one state. Record and entry of an ephemeral node belong to the session of its creator,
-and end with it. The root has no record until somebody writes its data.
+and end with it. The root has no record until a client writes its data.
 
 ZooKeeper counts in the same way: the next sequence number is the number of creations, and cversion is twice that less
 the children that are there.

@@ -1,8 +1,9 @@
-"""Operations on nodes as one transaction on keys: on what conditions, and what is written.
+"""Operations on nodes as one transaction on keys: its conditions, and its writes.
 
-A plan is made from what was read. What it relies on becomes a condition, so it is carried out on that very state or
-not at all. A creation needs nothing to be read: that its parent exists, and itself does not, are conditions, and the
-quorum counts the number of a sequential node. So many may create below one parent and not be in each other's way.
+A plan is made from a state that was read. The facts that it relies on become conditions, so it is carried out on that
+very state or not at all. A creation needs nothing to be read: that its parent exists, and itself does not, are
+conditions, and the quorum counts the number of a sequential node. So many clients may create below one parent and not
+be in each other's way.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`kraftlib.connect`: a client of replicas elsewhere, over one connection at a time.
 
-The client keeps to one replica, which forwards to the leader, whoever that is. It looks for another one where the
-connection is lost, where nothing comes, and where the replica finds no leader. A request is repeated as the same bytes
-until the deadline of its caller: commands bear the identity by which the machine recognises a repetition.
+The client keeps to one replica, which forwards to the leader. It looks for another one where the connection is lost,
+where nothing comes, and where the replica finds no leader. A request is repeated as the same bytes until the deadline
+of its caller: commands bear the identity by which the machine recognises a repetition.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ATTEMPT_MS: Final = 2_000
 """A replica is given so long for one attempt; then it says how far it has come, and is asked again."""
 
 SILENCE_S: Final = 3.0
-"""A replica that sends nothing for so long while it owes an answer is given up."""
+"""A replica that sends nothing for this long while it owes an answer is given up."""
 
 CONNECT_S: Final = 2.0
 PAUSE_S: Final = 0.02
@@ -173,7 +173,7 @@ class ClientAccess:
         return self._watching.watch(selector, since)
 
     async def _try(self, request: Callable[[int], Message], response_class: type[M], attempts: _Attempts) -> M | None:
-        """Ask once; None, if another attempt may do better. Raises: what another attempt would meet again."""
+        """Ask once; None, if another attempt may do better. Raises: an error that another attempt would meet again."""
         try:
             connection = await self.connection()
             left_ms = min(ATTEMPT_MS, attempts.left_ms())

@@ -1,6 +1,6 @@
 """One connection of a client to a replica: TLS, a password and ApiVersions first, then requests, any number at a time.
 
-Whatever breaks it, all that wait get a LostError, which says whether their request may have arrived. A replica answers
+When it breaks, all pending calls get a LostError, which says whether their request may have arrived. A replica answers
 everything within a time that the request names, so silence beyond it is a broken connection.
 """
 

@@ -3,8 +3,8 @@
 Answers leave in the order of the requests. So a Watch that waits for a change would hold up the answers behind it: a
 further request over its connection ends its wait.
 
-Requests wait for up to half a minute. So their bytes have one budget, whoever has sent them, and the work for a
-connection ends with it.
+Requests wait for up to half a minute. So their bytes have one budget for all connections, and the work for a connection
+ends with it.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class AccessServer:
             self._working.discard(task)
             peer.work.discard(task)
             if task.cancelled() and self._service is not None and self._node is not None:
-                self._node.router.respond(request_id, None)  # its connection is gone; what remembers it forgets it
+                self._node.router.respond(request_id, None)  # its connection is gone; the network forgets the request
             if self._waiting.get(id(peer)) is interrupted:
                 del self._waiting[id(peer)]
 
@@ -184,7 +184,7 @@ def _found(pulled: Pulled) -> WatchResponse.Found:
 def _refusal(request: Message, error: Exception) -> Message:
     code = code_of(error)
     if isinstance(error, RefusedError):
-        # What another leader would take is asked for again; what is wrong stays wrong.
+        # A request that another leader would take is asked for again; a wrong one stays wrong.
         code = code_of(error.__cause__ or ConfigError())
     elif isinstance(error, ReplicaFailedError) and not isinstance(request, CallRequest):
         code = ErrorCode.BROKER_NOT_AVAILABLE  # nothing is in doubt: another replica may know

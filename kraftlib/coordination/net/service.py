@@ -33,7 +33,8 @@ from kraftlib.wire.bounds import CHANGES
 
 TICK_MIN_S: Final = 0.025
 TICK_MAX_S: Final = 0.1
-"""Times between two looks of the leader for what has expired. A session lives on for two of them at most."""
+"""The time between two looks of the leader for expired sessions and keys. A session lives on for two of them at
+most."""
 
 TICK_SHARE: Final = 0.05
 """The part of the time that looking may take: with many sessions the leader looks less often."""
@@ -53,7 +54,7 @@ class Pull:
 
 @attrs.frozen
 class Pulled:
-    """The changes of a watch, in order, and from where it goes on; or the error that ends it."""
+    """The changes of a watch, in order, and the offset to go on from; or the error that ends it."""
 
     next_since: Offset
     changes: Sequence[Change] = ()
@@ -70,7 +71,7 @@ class Service:
         self._arrivals: Final = Arrivals(node, machine)
         self._turns: Final = Turns()
         self._look_s = 0.0
-        """The time that the last look for what has expired took."""
+        """The time that the last look for expired sessions and keys took."""
         self._expiring: Final = asyncio.ensure_future(self._expire())
 
     def end(self) -> None:
@@ -189,7 +190,7 @@ class Service:
             except ClosedError:
                 return
             except (KraftError, TimeoutError):
-                continue  # leadership is lost, or the backlog is full: what is over is still over at the next tick
+                continue  # leadership is lost, or the backlog is full: the next tick tries again
 
     async def _propose_due(self, epoch: Epoch) -> None:
         began_s = time.perf_counter()

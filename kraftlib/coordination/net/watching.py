@@ -1,8 +1,8 @@
 """The watches of one client: one request for all of them at a time, and a reader for each.
 
-A watch is asked for while its reader has taken everything that came; so what waits here is bounded by one answer. Each
-answer counts only if the watch still stands where it was asked from: so nothing is delivered twice, whichever requests
-were repeated, and nothing is lost, since a watch moves on with what is delivered alone.
+A watch is asked for while its reader has taken everything that came; so the waiting changes are bounded by one answer.
+Each answer counts only if the watch still stands where it was asked from: so nothing is delivered twice, even if a
+request was repeated, and nothing is lost, since a watch moves on with delivered changes alone.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Watching:
                 await self._pull_for(hungry)
             except LostError:
                 continue  # the next one is made after a pause
-            except Exception as error:  # noqa: BLE001 - the readers are told, since nobody else waits for this task
+            except Exception as error:  # noqa: BLE001 - the readers are told, since no task waits for this one
                 self._end(error)
                 return
 
