@@ -61,7 +61,7 @@ class RaftConfig:
     form of a file, too: `voters="1@10.0.0.1:9191,2@10.0.0.2:9191"`. "Beyond Kafka" marks options that a Kafka
     controller does not have.
 
-    **Who and where**
+    **Identity and addresses**
 
     node_id (number, required)
         The number of this replica in its quorum.
@@ -81,14 +81,14 @@ class RaftConfig:
         A Unix socket on which this replica accepts connections beside `listen`, for other replicas and tools on this
         machine. Linux only (beyond Kafka).
     unix_socket_mode (octal mode, default 0o600)
-        The mode of the file of a Unix socket. Who may do what is said by `access`, whoever can open it (beyond Kafka).
+        The mode of the file of a Unix socket. `access` has the rights of those who can open it (beyond Kafka).
     advertised (`host:port` or `unix:/path`, default None)
         The address that other replicas are told to connect to. None: the address that this replica listens on.
     listener_name (text, default "CONTROLLER")
         The name of the listener in voter sets and BeginQuorumEpoch, in upper case, as Kafka compares it.
     insecure (true or false, default False)
-        Allow listening beyond loopback without TLS or SASL. Whoever connects is then an administrator: any host that
-        reaches the port can read the log, remove voters, take over the leadership and write records.
+        Allow listening beyond loopback without TLS or SASL. Every peer that connects is then an administrator: any host
+        that reaches the port can read the log, remove voters, take over the leadership and write records.
 
     **Security**
 
@@ -156,7 +156,7 @@ class RaftConfig:
         The largest request or response that is read from a connection.
     epoch_jump_max (epochs, default 1000000)
         The largest number of epochs by which peers may raise the epoch of this replica at once; ten more are allowed
-        each second, also after a restart. What goes beyond is refused, since it would use up the 32 bits of epochs. A
+        each second, also after a restart. A larger step is refused, since it would use up the 32 bits of epochs. A
         replica that joins a quorum of a higher epoch needs a larger value (beyond Kafka).
     private_apis (true or false, default True)
         Serve and send requests that only kraftlib knows, such as read barriers. Kafka replicas are never sent one
@@ -249,7 +249,7 @@ class RaftConfig:
         The event loop of an engine with a thread of its own. `auto`: uvloop if it is installed.
     """
 
-    # Who and where
+    # Identity and addresses
     node_id: ReplicaId = attrs.field(validator=at_least(0))
     directory: Path | None = attrs.field(default=None, converter=attrs.converters.optional(Path))
     cluster_id: str | None = None

@@ -12,7 +12,7 @@
     ├── HoldExpiredError            the log no longer waits for this reader: begin with the newest snapshot
     ├── OutcomeUnknownError         leadership was lost: committed or not, only the log can tell
     │   └── SessionEndedError       the session of the call is over, and with it its ephemeral keys and locks
-    ├── FencedError                 nothing was changed: the lock of the fence is held with another token, or by nobody
+    ├── FencedError                 nothing was changed: the lock of the fence is held with another token, or is free
     ├── TimedOutError (TimeoutError) the time is up; nothing was changed
     ├── TermLostError               the lock, or the leadership, may be another's: the body was cancelled
     ├── UnsupportedError            nothing was done: the leader, or the quorum's version, does not know it

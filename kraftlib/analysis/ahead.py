@@ -1,4 +1,4 @@
-"""Stages of work that overlap: what comes next is made by a thread, while what came before is worked on.
+"""Stages of work that overlap: the next item is made by a thread, while the last one is worked on.
 
 For stages that spend their time in Arrow, numpy, checksums and files, all of which let other threads run meanwhile.
 """
@@ -15,14 +15,14 @@ T = TypeVar("T")
 
 
 class _End:
-    """Comes last; with what ended it, if that was an error."""
+    """Comes last; with the error that ended it, if there was one."""
 
     def __init__(self, error: BaseException | None = None) -> None:
         self.error = error
 
 
 def ahead(items: Iterable[T], *, depth: int = 2) -> Generator[T, None, None]:
-    """Yield `items`, of which up to `depth` are made before they are asked for. What making them raises is raised here.
+    """Yield `items`, of which up to `depth` are made before they are asked for. An error in making one is raised here.
 
     A caller that stops before the end closes it: the thread ends then, and `items` are closed, too.
     """

@@ -1,12 +1,13 @@
-"""Replicas against each other: what is missing, damaged or different in one that the others have.
+"""Replicas against each other: records that are missing, damaged or different in one and not in the others.
 
 A CRC does not cover a batch's base offset, length and epoch, and a batch that was replaced by a sound one passes every
 check; only the other replicas can tell (`audit_judge`). However long the log, only the offsets at which something is
 wrong are judged.
 
-What a replica has not yet, or has no more, is lag or compaction, and no finding. An uncommitted tail of a voter that
-was cut off differs from the others rightly, and is reported all the same: nothing in its files says that it was never
-committed. Every replica below the path is listed; one that has no record although others have is a finding.
+Records that a replica does not have yet, or no longer has, are lag or compaction, and no finding. An uncommitted tail
+of a voter that was cut off differs from the others rightly, and is reported all the same: nothing in its files says
+that it was never committed. Every replica below the path is listed; one that has no record although others have is a
+finding.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def audit(path: str | os.PathLike[str], **options: object) -> Audit:
 
 
 FIXED: Final = {"view": "batches", "mode": "PERMISSIVE", "columns": COLUMNS, "include": "log"}
-"""The options of an audit: the batches of logs, each with what is wrong with it."""
+"""The options of an audit: the batches of logs, each with its faults."""
 
 
 def audit_options(path: str | os.PathLike[str], **options: object) -> ReadOptions:
@@ -74,7 +75,7 @@ def audit_options(path: str | os.PathLike[str], **options: object) -> ReadOption
     return options_of(path, **{**options, **FIXED})
 
 
-# What there is to compare -------------------------------------------------------------------------
+# The things to compare -------------------------------------------------------------------------------
 
 
 @attrs.frozen(kw_only=True)

@@ -1,7 +1,7 @@
 """The rows that an audit judges: the batches of each replica of a log, and what cannot be read there.
 
-Long stretches in which nothing changes, on any replica, are one row of many batches (`collapsed`): what is judged,
-and what is reported, does not grow with the log.
+Long stretches in which nothing changes, on any replica, are one row of many batches (`collapsed`): the work and the
+report do not grow with the log.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Row:
 
     @property
     def end_offset(self) -> int | None:
-        """One past its last offset; for what cannot be read, where it begins."""
+        """One past its last offset; for an unreadable range, its beginning."""
         return self.base_offset if self.last_offset is None else self.last_offset + 1
 
     def leads_to(self, following: Row) -> bool:

@@ -29,7 +29,7 @@ _BITS: Final = 128
 
 Fold = Callable[..., Iterable[tuple[bytes, bytes]]]
 """Returns key and value of the state of Kafka's metadata at a path, with options of reading: `metadata_rows`, or its
-twin on Spark. Raises: KraftError, if what is there is no such metadata."""
+twin on Spark. Raises: KraftError, if there is no such metadata."""
 
 
 @attrs.frozen(kw_only=True)

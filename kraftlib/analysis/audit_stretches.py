@@ -1,9 +1,9 @@
 """A log for an audit in few rows: stretches of batches, each as one piece of bytes that replicas have alike or not.
 
-A row a batch is too many where rows are dear: what a task tells of its batches goes through Spark, which groups it. So
-the batches are told in stretches of `STRETCH` offsets. What replicas must agree on stands in one column of bytes, so
-that equal bytes are equal batches, and where each has them in another. Nothing is lost: a stretch that is not the same
-everywhere, or in which something is wrong, is told apart again batch by batch.
+A row a batch is too many where rows are dear: the report of a task about its batches goes through Spark, which groups
+it. So the batches are told in stretches of `STRETCH` offsets. The facts on which replicas must agree stand in one
+column of bytes, so that equal bytes are equal batches, and the places, which may differ, in another. Nothing is lost: a
+stretch that is not the same everywhere, or in which something is wrong, is told apart again batch by batch.
 
 A stretch is cut short where a file ends or a task does. Replicas that are cut elsewhere then differ in it, and are
 compared batch by batch: that costs time, and changes nothing.
@@ -100,7 +100,7 @@ def _place(table: pa.Table) -> tuple[object, ...]:
 
 
 def _numbers(table: pa.Table) -> Array:
-    """Return in which stretch each batch begins, -1 for what has no offset."""
+    """Return in which stretch each batch begins, -1 for a range without an offset."""
     return pc.fill_null(table["base_offset"], -STRETCH).to_numpy() // STRETCH
 
 

@@ -23,7 +23,7 @@ _MILLIS_MAX: Final = (2**63 - 1) // 1_000
 
 
 def batch_tables(split: Split, chunk: Chunk, options: ReadOptions, schema: Schema, pruning: Pruning) -> Iterator[Table]:
-    """Yield the batches of a chunk, each with what is wrong with it, and a row for a range that holds none.
+    """Yield the batches of a chunk, each with its faults, and a row for a range that holds none.
 
     With mode DROPMALFORMED, only what is sound.
     """
@@ -83,7 +83,7 @@ def _batch_table(split: Split, chunk: Chunk, chosen: Any, options: ReadOptions, 
 
 
 def _dates(millis: Any) -> Any:
-    """Return the timestamps, -1 (none) in place of what no date can be: the raw bytes are still in the file."""
+    """Return the timestamps, -1 (none) in place of one that cannot be a date: the raw bytes are still in the file."""
     return np.where(abs(millis) > _MILLIS_MAX, -1, millis)
 
 

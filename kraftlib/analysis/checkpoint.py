@@ -1,7 +1,7 @@
-"""Checkpoints from tables: the bulk way into a quorum, for what comes from a database, a dump, or a folded log.
+"""Checkpoints from tables: the bulk way into a quorum, for data from a database, a dump, or a folded log.
 
-What is written is what `kraftlib.records.snapshot.SnapshotWriter` makes of the sorted values: equal rows, equal bytes.
-It is read back before it gets its name, and it gets its name at once or not at all.
+The file has the bytes that `kraftlib.records.snapshot.SnapshotWriter` makes of the sorted values: equal rows, equal
+bytes. It is read back before it gets its name, and it gets its name at once or not at all.
 """
 
 from __future__ import annotations
@@ -241,4 +241,4 @@ def _name(partial: Path, target: Path, *, overwrite: bool) -> None:
         files.rename(partial, target)
         return
     with files.storage_errors("write", target):
-        os.link(partial, target)  # unlike a rename it fails, if somebody else was faster
+        os.link(partial, target)  # unlike a rename it fails, if another process was faster

@@ -27,8 +27,8 @@ ROW: Final = pa.schema([pa.field("rank", pa.int32()), pa.field("key", pa.binary(
 """A row that was checked: its kind as a number that sorts, its key, and the value to be written."""
 
 RUN_BYTES: Final = 32 << 20
-"""So much is sorted at once. Four times as much takes four times as long a row: it is memory that was not touched
-before, and to fetch a row from anywhere in it misses the processor's caches."""
+"""The bytes that are sorted at once. Four times as much takes four times as long a row: it is memory that was not
+touched before, and to fetch a row from anywhere in it misses the processor's caches."""
 
 BLOCK_ROWS: Final = 16_384
 
@@ -50,9 +50,9 @@ _RANKS: Final = {int(kind): _UNTYPED + 1 + place for place, kind in enumerate(_O
 
 
 def state_rank(kind: int) -> int | None:
-    """Return a number that sorts a type of records as checkpoints do; None for what is no part of a state.
+    """Return a number that sorts a type of records as checkpoints do; None for one that is no part of a state.
 
-    0 stays free: it is for what all others depend on.
+    0 stays free: it is for the records that all others depend on.
     """
     return _RANKS.get(kind)
 

@@ -1,4 +1,4 @@
-"""One split, chunk by chunk: whole batches whose CRC and place in the chain are checked, and what is wrong with them.
+"""One split, chunk by chunk: whole batches whose CRC and place in the chain are checked, and the faults of the others.
 
 A CRC covers what stands behind it, so base offset, length and epoch can only be judged by their neighbours:
 
@@ -46,7 +46,7 @@ class Gap:
 
 @attrs.frozen(kw_only=True, eq=False)
 class Chunk:
-    """Whole batches, and what is wrong with them."""
+    """Whole batches, and their faults."""
 
     data: bytes
     origin: int
@@ -218,7 +218,7 @@ class _Chunks:
     def look_for_footer(self, data: bytes, headers: Headers, crc_ok: Array) -> None:
         """Take note of header and footer of a snapshot. Raises: CorruptBatchError, in every mode, if it has no header.
 
-        Name and size prove nothing: without both it is no snapshot but what is left of one.
+        Name and size prove nothing: without both it is no snapshot but the remains of one.
         """
         if self.file.kind is Kind.LOG or not len(headers):
             return
@@ -235,7 +235,7 @@ class _Chunks:
     # Damage
 
     def find_the_way(self, reason: str) -> Gap | None:
-        """Move to where reading can go on, and return what lies between."""
+        """Move to where reading can go on, and return the range between."""
         start, offset = self.position, min(self.next_offsets, default=None)
         proven = self.way_on.end_of_batch(start, self.next_offsets, own_length=False)
         if proven is None and self.may_be_unfinished(start):

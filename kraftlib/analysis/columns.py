@@ -169,7 +169,8 @@ def header_lists(rows: Rows) -> Any:
 
 
 def json_records(rows: Rows) -> Any:
-    """Return Kafka's metadata records as JSON in the form of Kafka's tools; null for what is none, or is not known."""
+    """Return Kafka's metadata records as JSON in the form of Kafka's tools; null for a value that is none, or is not
+    known."""
     from kraftlib.analysis.metadata_columns import json_record
 
     values = binaries(rows.area, rows.fields.value_start, rows.fields.value_size)

@@ -117,7 +117,9 @@ def state_table(states: Iterable[dict[bytes, bytes]]) -> pa.Table:
     rows = sorted(item for state in states for item in state.items())
     for (key, _), (following, _) in pairwise(rows):
         if key == following:
-            raise KraftError(f"two groups of the reducer have the key {key!r}: what belongs together must be one group")
+            raise KraftError(
+                f"two groups of the reducer have the key {key!r}: rows that belong together must be one group"
+            )
     keys, values = ([row[column] for row in rows] for column in (0, 1))
     return pa.table({"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())})
 

@@ -5,7 +5,7 @@ the caller need not check again. Conditions that are joined all have to hold.
 
 They save work in three places. A file is not read at all if its labels (`replica = '1'`) do not meet them. Records
 whose type, key or offset does not are dropped as soon as it is known where they begin: their values are neither copied
-nor decoded. What is left, any column and any view, is judged in the finished table.
+nor decoded. The rest, any column and any view, is judged in the finished table.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Condition:
     test: str
     """IN, IS_NULL, IS_NOT_NULL, or one of `<`, `<=`, `>`, `>=`."""
     values: Any = None
-    """An Arrow array: what is compared with; one value, except for IN."""
+    """An Arrow array: the value to compare with; one value, except for IN."""
 
     def holds(self, column: Any) -> Any:
         """Return for each value of an Arrow array whether it passes; never null."""
@@ -73,7 +73,7 @@ class Pruning:
         return table
 
     def may_hold(self, file: LogFile) -> bool:
-        """Whether a file can have a row that meets all conditions, by what is the same for all of them."""
+        """Whether a file can have a row that meets all conditions, by the facts that all its rows share."""
         known = place_values(file)
         return all(
             one.holds(pa.array([known[one.column]], type=None if one.values is None else one.values.type))[0].as_py()

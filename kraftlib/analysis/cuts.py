@@ -2,8 +2,8 @@
 
 To look at every seam while planning would be a round trip each, one after the other, before the first task begins. So a
 plan only counts: a cut is an equal part of a file's bytes. It begins at the first index entry at or behind its first
-byte, if the batches before lead to that entry. If they do not, there is no such cut, and what it was to hold belongs to
-the cut before it. Each reader finds out where its cut begins, and where the next one does.
+byte, if the batches before lead to that entry. If they do not, there is no such cut, and its bytes belong to the cut
+before it. Each reader finds out where its cut begins, and where the next one does.
 
 All tasks of a file must find the same. So they count with the entries that the index had when it was planned, however
 it has grown since, and a checksum tells when these are others.

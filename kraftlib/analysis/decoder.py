@@ -1,4 +1,4 @@
-"""Records of many batches as numpy arrays: the fast reading of what `kraftlib.records.record` reads one by one.
+"""Records of many batches as numpy arrays: the fast twin of `kraftlib.records.record`, which reads one by one.
 
 Where records begin is found first (`analysis.record_places`), and then all their fields are read together, those of
 short records in a faster way (`analysis.short_records`). The records must satisfy what the slow reader demands: each
@@ -120,7 +120,7 @@ def _read_any(area: Array, batch: Array, start: Array, end: Array) -> tuple[Fiel
     wrong[long] = True
     key_size, key_start, long = read_lengths(area, at)
     wrong[long] = True
-    # Sizes are below 2**31 and positions below 2**62, so nothing overflows; what leaves the record is wrong.
+    # Sizes are below 2**31 and positions below 2**62, so nothing overflows; a length that leaves the record is wrong.
     at = key_start + np.maximum(key_size, 0)
     wrong |= (key_size < -1) | (at > end)
     value_size, value_start, long = read_lengths(area, at)
@@ -170,7 +170,7 @@ def headers_of(data: bytes | memoryview, position: int, count: int, end: int) ->
             if size < 0 or position > end:
                 return None
             headers.append((key, value))
-    except ValueError:  # also what is no UTF-8
+    except ValueError:  # also a name that is no UTF-8
         return None
     return headers if position == end else None
 

@@ -1,8 +1,8 @@
 """Values of a column as the batches that `kraftlib.records.snapshot.SnapshotWriter` would make of them one by one.
 
 All but the value of a record follows from its place in the batch and the value's size, so the bytes between values are
-made for all records at once, as a column beside that of the values, and Arrow joins the two: what comes out is the
-blocks of records, back to back.
+made for all records at once, as a column beside that of the values, and Arrow joins the two: the result is the blocks
+of records, back to back.
 
     head    header count of the record before (0), length, attributes (0), timestamp delta (0), offset delta,
             key length (-1), value length

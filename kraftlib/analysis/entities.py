@@ -100,7 +100,8 @@ def nothing_about(asked: Entity, path: object, topics: Iterable[tuple[str, str]]
 
 
 def is_about(value: bytes, wanted: Collection[Entity]) -> bool:
-    """Whether the framed value is a record about one of `wanted`. What is no metadata record is about nothing."""
+    """Whether the framed value is a record about one of `wanted`. A value that is no metadata record is about
+    nothing."""
     try:
         return entity_of(decode_record(value)[0]) in wanted
     except ProtocolError:

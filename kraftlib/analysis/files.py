@@ -6,8 +6,9 @@ A path is a file, a directory, a glob, a JSON list of them, or a URI that pyarro
     cluster=<id>/replica=<n>/<topic>-<p>/00000000000000000000.log      an archive, or replicas side by side
     <node>/__cluster_metadata-0/00000000000000000000.log               a node; labels come from its meta.properties
 
-Names are read by the patterns of `kraftlib.storage.names`, and other files are not looked at. Links are followed. What
-has such a name and is not a file is an error in every mode: otherwise its records would be missing without notice.
+Names are read by the patterns of `kraftlib.storage.names`, and other files are not looked at. Links are followed. A
+directory or other thing of such a name is an error in every mode: otherwise its records would be missing without
+notice.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ def find_files(
 ) -> list[LogFile]:
     """Return the segments and checkpoints at or below `path`, each log in order, with their labels.
 
-    `pinned` (path to size) leaves out every other file and what was appended since. `bootstrap` also finds
-    bootstrap.checkpoint, which holds no place in a log. `layout` says what directories are named after.
-    Raises: ConfigError, if there is nothing, or if two directories hold the same log and nothing tells them apart.
+    `pinned` (path to size) leaves out every other file and later appends. `bootstrap` also finds bootstrap.checkpoint,
+    which holds no place in a log. `layout` says what directories are named after. Raises: ConfigError, if there is
+    nothing, or if two directories hold the same log and nothing tells them apart.
     """
     wanted = {
         (root, info.path): (root, info, parsed)
@@ -96,7 +97,8 @@ def paths_in(path: str | os.PathLike[str]) -> list[str]:
 
 
 def _wanted(path: str, *, bootstrap: bool) -> Iterator[tuple[str, Any, tuple[Kind, int, int | None]]]:
-    """Yield the root, what pyarrow knows, and what the name says of each segment and checkpoint at or below `path`."""
+    """Yield the root, pyarrow's file information, and the parsed name of each segment and checkpoint at or below
+    `path`."""
     root, place, pattern = _split_pattern(path)
     found = _listed(root, place, pattern)
     named = len(found) == 1 and found[0].path == place

@@ -1,8 +1,8 @@
 """Records of which nothing is asked but what the header of their batch says: none of them is decoded.
 
 A count by epoch needs no record. Of a batch whose CRC and place in the chain are good, and which has a record for each
-of its offsets, the header tells how many there are and all that they have in common. What is inside a batch is judged
-only by those who ask for it, as a column of Parquet is.
+of its offsets, the header tells how many there are and all that they have in common. The inside of a batch is judged
+only when it is asked for, as a column of Parquet is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The headers of a chunk of batches as columns.
 
 Only the length of a batch says where the next one begins, so the walk is a loop, one step a batch; everything else is
-then gathered at once. The walk stops at what cannot be a batch and says so; it never searches for the next one.
+then gathered at once. The walk stops at bytes that cannot be a batch and says so; it never searches for the next one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The labels of a directory: of which replica of which log the files in it are, by its path or its meta.properties."""
+"""The labels of a directory: the replica and the log of its files, by its path or its meta.properties."""
 
 from __future__ import annotations
 

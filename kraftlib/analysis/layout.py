@@ -1,10 +1,11 @@
-"""Where logs lie: what directories are named after, and how a store is reached. Both are said by options.
+"""Where logs lie: the naming of directories, and the way to a store. Both are said by options.
 
     layout          {cluster}/{replica}/{topic}-{partition}
     storageOptions  {"endpoint_override": "minio:9000", "scheme": "http"}
 
 A layout describes the last parts of every directory that holds segments or checkpoints; `*` stands for anything within
-a part. What it does not name is found as without it: by `cluster=…/replica=…`, a meta.properties, or the last part.
+a part. A directory that it does not name is found as without it: by `cluster=…/replica=…`, a meta.properties, or the
+last part.
 
 Options of a store are those that pyarrow takes in a URI, and become part of it. Credentials are not among them, since
 Spark shows options in plans and logs: they come from the environment of each process.

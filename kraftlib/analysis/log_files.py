@@ -1,4 +1,4 @@
-"""The files that hold a log: segments and checkpoints, of which replica they are, and what their names say."""
+"""The files that hold a log: segments and checkpoints, their replica, and the facts in their names."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LogFile:
     """A segment or a checkpoint. Small, and can be sent to another process."""
 
     root: str
-    """The URI under which `path` is found; empty for local files."""
+    """The URI at which `path` is found; empty for local files."""
     path: str
     kind: Kind
     offset: int
@@ -46,7 +46,7 @@ class LogFile:
     from_offset: int | None = None
     """Where the rows of a segment begin, if a snapshot stands for those before."""
     is_followed_by_snapshot: bool = False
-    """Whether a checkpoint stands for what may lie between it and the next segment, as in an archive."""
+    """Whether a checkpoint stands for the records between it and the next segment, as in an archive."""
     next_offset: int | None = None
     """Base offset of the segment that follows in its directory; None for the last, and for checkpoints."""
 

@@ -137,7 +137,7 @@ class IndexMarks:
     def next_behind(self, position: int) -> Seam | None:
         """Return the first batch behind `position` of which the index knows, if a header of that offset stands there.
 
-        What leads to it is not looked at: there is damage.
+        The bytes before it are not looked at: there is damage.
         """
         number = int(np.searchsorted(self.position, position, side="right"))
         while number < len(self.position):
@@ -175,7 +175,7 @@ def has_index_entries(file: LogFile) -> bool:
 def walk_file(file: LogFile, start: int, end: int, *, contiguous: bool, window: int = _WINDOW) -> Headers:
     """Return the headers of the batches that begin in [start, end), each one's length believed.
 
-    Ends early at what cannot be a batch, and where offsets do not follow from each other.
+    Ends early at bytes that cannot be a batch, and where offsets do not follow from each other.
     """
     starts: list[int] = []
     rows: list[bytes] = []

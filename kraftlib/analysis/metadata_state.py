@@ -1,10 +1,11 @@
-"""Kafka's metadata as a fold: what belongs together, and what each record does to those before it.
+"""Kafka's metadata as a fold: the groups of records that belong together, and the effect of each record on those before
+it.
 
 A partition's change is a delta on its record; a topic that is removed takes its partitions and its configuration along;
-a fenced broker is its registration with one field changed. So the state of a log is no "last value per key", and what
-says so here is a reducer (`kraftlib.analysis.compacting`) whose state is the records of a snapshot.
+a fenced broker is its registration with one field changed. So the state of a log is no "last value per key", and a
+reducer here says so (`kraftlib.analysis.compacting`), whose state is the records of a snapshot.
 
-What concerns one topic is one group, its configuration included, which knows it by name only, while all else knows it
+All records of one topic are one group, its configuration included, which knows it by name only, while all else knows it
 by id. The names are therefore looked up first, by `MetadataPlan`, together with transactions that never took effect
 (KIP-868): their records are left out. A record that is not known, or does not fit, is an error and never skipped.
 
@@ -93,7 +94,7 @@ class MetadataReducer:
         if change is not None:
             change(state, record)
         elif kind == "ProducerIdsRecord":
-            # Whose block it was is forgotten, as Kafka's own snapshots forget it.
+            # The owner of its block is forgotten, as Kafka's own snapshots forget it.
             state[state_key(record)] = encode_record(_evolved(record, broker_id=-1, broker_epoch=-1), version)
         elif kind in ("RegisterBrokerRecord", "RegisterControllerRecord"):
             # Kafka writes them in the order of a hash table: one state is to be the same bytes, in whichever order it
@@ -112,7 +113,7 @@ class MetadataReducer:
 
 
 def state_key(record: Message) -> bytes:
-    """Return the key of a record of a snapshot: its rank, and what tells it from others of its kind."""
+    """Return the key of a record of a snapshot: its rank, and the fields that tell it from others of its kind."""
     fields = _any(record)
     rank = state_rank(fields.api_key)
     if rank is None:
@@ -206,7 +207,7 @@ def _removes(record: Any) -> bool:
 
 
 def _current(state: dict[bytes, bytes], subject: Message, record: Any) -> tuple[bytes, Any, int]:
-    """Return key, record and version of what a record is about. Raises: FoldError, if there is no such thing."""
+    """Return key, record and version of the subject of a record. Raises: FoldError, if there is no such thing."""
     key = state_key(subject)
     if key not in state:
         raise FoldError(f"a {type(record).__name__} is about something that does not exist: {_about(record)}")
@@ -348,7 +349,7 @@ def plan_of(rows: Iterable[tuple[int, bytes]]) -> MetadataPlan:
 
 
 def metadata_state(path: str | os.PathLike[str], **options: object) -> pa.Table:
-    """Return key and value of the state of a Kafka cluster, sorted: what a snapshot at the end of the log holds.
+    """Return key and value of the state of a Kafka cluster, sorted: the content of a snapshot at the end of the log.
 
     `options` are those of reading (endOffset, …). Raises: FoldError, ProtocolError; StorageError, ConfigError.
     """

@@ -1,4 +1,4 @@
-"""Options that a user of Spark knows from its own sources, or from our streams, and what stands for them in a table."""
+"""Options that a user of Spark knows from its own sources, or from our streams, and their counterparts for a table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INSTEAD: Final = {
     "modifiedbefore": "endTimestamp is about records",
     "versionasof": "endOffset ends a table before an offset, and atOffset is the state of a report",
     "timestampasof": "endTimestamp ends a table before a time, and atTimestamp is the state of a report",
-    "badrecordspath": "mode=PERMISSIVE gives a row for what is damaged",
+    "badrecordspath": "mode=PERMISSIVE gives a row for a damaged range",
     "ignorecorruptfiles": "mode=DROPMALFORMED leaves out what is damaged",
     "subscribe": _ONE_LOG,
     "subscribepattern": _ONE_LOG,

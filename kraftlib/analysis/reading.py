@@ -1,4 +1,4 @@
-"""Reading: what the tasks of Spark do with their splits, and the same in one process.
+"""Reading: the work of Spark's tasks on their splits, and the same in one process.
 
     table = read_table("/data/__cluster_metadata-0", columns="offset,epoch,value", startOffset=1000)
 

@@ -6,7 +6,7 @@ There are two ways to find all beginnings:
   so it is for many small batches;
 * a plain loop over all records: for few large ones.
 
-Lengths are only followed here. Whether they are sound is judged by who reads the records: a way that leaves its block
+Lengths are only followed here. The reader of the records judges whether they are sound: a way that leaves its block
 goes no further than to the end of it, and then some record does not end where its length says.
 """
 
@@ -59,7 +59,7 @@ def _in_lockstep(area: Array, blocks: Blocks, counts: Array) -> tuple[Array, Arr
     place = (np.cumsum(counts) - counts)[order]
     position = blocks.start[order]
     starts = np.empty(int(counts.sum()), dtype=np.int64)
-    # How many blocks have a record number i: falling counts make them a prefix.
+    # The number of blocks that have a record number i: falling counts make them a prefix.
     active = np.searchsorted(-falling, -np.arange(int(falling[0])), side="left")
     for step, many in enumerate(active.tolist()):
         at = position[:many]

@@ -1,6 +1,6 @@
-"""The records of a chunk as tables: inflated, decoded, cut to what is asked for, and what is wrong with them.
+"""The records of a chunk as tables: inflated, decoded, cut to the wanted columns, and their faults.
 
-What inflates is decoded in groups, so that neither an honest nor a malicious batch asks for more memory than
+Inflated batches are decoded in groups, so that neither an honest nor a malicious batch asks for more memory than
 `max_inflated_bytes` and a little.
 """
 

@@ -11,7 +11,7 @@ from kraftlib.errors import ConfigError
 
 
 def check_one_log(options: ReadOptions) -> None:
-    """Check that what is below the path is one replica of one log. Raises: ConfigError that names what is there."""
+    """Check that the path holds one replica of one log. Raises: ConfigError that names what is there."""
     found = chosen_files(attrs.evolve(options, include="all"))
     # bootstrap.checkpoint belongs to the node, and holds no place in a log.
     labels = sorted({file.labels for file in found if file.kind is not Kind.BOOTSTRAP}, key=str)

@@ -142,7 +142,7 @@ def check_reach(path: str, segments: list[LogFile], start: int, end: int | None)
         return
     raise ConfigError(
         f"{path} cannot tell the state as of {'its end' if end is None else f'offset {end}'}: its log begins at"
-        f" {first}, and no checkpoint stands for what came before; an archive keeps everything"
+        f" {first}, and no checkpoint stands for the records before it; an archive keeps everything"
     )
 
 

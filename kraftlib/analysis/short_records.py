@@ -16,7 +16,7 @@ from kraftlib.analysis.varints import Array
 
 _WINDOW: Final = 16
 _RECORDS_AT_ONCE: Final = 8_192
-"""So many windows and what is computed from them stay in the cache of a processor."""
+"""This many windows and the values computed from them stay in the cache of a processor."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -78,7 +78,7 @@ def _read(area: Array, windows: Array, start: Array, end: Array, found: ShortRec
     at += bits >> 3
     found.value_start[some] = at
     found.value_size[some] = size
-    # What is left is one byte, the header count.
+    # The rest is one byte, the header count.
     read &= (at + np.maximum(size, 0) == end - 1) & (area.take(end - 1, mode="clip") == 0)
     found.read[some] = read
 

@@ -53,9 +53,9 @@ class Split:
     start_epoch: int | None = None
     """Epoch of the batch before it."""
     end_offset: int | None = None
-    """Base offset of what follows."""
+    """Base offset of the next batch."""
     end_epoch: int | None = None
-    """Epoch of what follows."""
+    """Epoch of the next batch."""
     cut: Cut | None = None
     """The planned cut, if the bounds are only planned: see `settled`."""
 
@@ -144,8 +144,8 @@ def _check_start(files: Sequence[LogFile], start: int | None) -> None:
     for directory, first in firsts.items():
         if start is not None and start < first:
             raise ConfigError(
-                f"startOffset={start} is below the start of the log in {directory}, which is {first}: what came before"
-                " is gone, or in an archive"
+                f"startOffset={start} is below the start of the log in {directory}, which is {first}: earlier records"
+                " are gone, or in an archive"
             )
 
 

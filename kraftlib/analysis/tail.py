@@ -1,11 +1,11 @@
-"""Following the segments of one log as they grow: how far there is something to read, and where in the files it lies.
+"""Following the segments of one log as they grow: the end that can be read, and its place in the files.
 
 Meant for an archive, which holds committed records only: nothing that was there is ever taken back, so a place, once
 found, stays right. A place is an offset and the epoch of the record before it. The epoch is the proof that a reader who
 comes back finds the log that he left: in another one, or in one that lost records, it does not fit.
 
 Where the quorum had compacted what an archive lacks, a checkpoint stands for the missing records. It *replaces* what
-came before, so it is never mixed with records: one step leads over the gap, from where the records end to the
+came before, so it is never mixed with records: one step leads over the gap, from the end of the records to the
 checkpoint's end.
 """
 
@@ -33,7 +33,7 @@ _REMEMBERED: Final = 64
 
 
 class LostLogError(StorageError):
-    """The log is not the one that was read before, or does not reach back to where reading is to go on."""
+    """The log is not the one that was read before, or does not reach back to the offset to go on from."""
 
 
 class BehindError(LostLogError):

@@ -2,12 +2,12 @@
 
     def decode(values: pa.Array) -> pa.StructArray: ...
 
-It gets the values of data records as an Arrow array of bytes, nulls included, and returns a struct for each: null for
-what it cannot read. It is asked for no values at first, and the type that it returns then is that of the column
+It gets the values of data records as an Arrow array of bytes, nulls included, and returns a struct for each: null for a
+value that it cannot read. It is asked for no values at first, and the type that it returns then is that of the column
 `record`. It runs where rows are read, so executors must be able to import it; control records never reach it.
 
-That the name comes from an option makes an import of a computed name: whoever sets the options of a reader runs code of
-their own anyway. No file, and nothing that is read, has a say in it.
+That the name comes from an option makes an import of a computed name: a user who sets the options of a reader runs code
+of their own anyway. No file, and nothing that is read, has a say in it.
 """
 
 from __future__ import annotations

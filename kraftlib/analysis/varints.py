@@ -3,7 +3,7 @@
 Most numbers have one byte, many have two. So each function reads the first byte of all, then the second of those that
 go on, and so forth; the cost follows the longest number, not the sum.
 
-Positions may point beyond the bytes: they read the last one instead, and the caller, who knows where a record ends,
+Positions may point beyond the bytes: they read the last one instead, and the caller, which knows the end of the record,
 sees that it went too far. Nothing is raised here; a number that is too long is reported by its index.
 """
 
@@ -43,7 +43,7 @@ def read_unsigned(area: Array, at: Array) -> tuple[Array, Array, Array]:
 
 
 def spans(area: Array, at: Array) -> Array:
-    """Return how many bytes a length and what it measures take, at each of the positions (int64).
+    """Return how many bytes a length and the bytes behind it take, at each of the positions (int64).
 
     The lowest bit of a length, its sign, is not looked at; nor are the bits of one that has too many.
     """

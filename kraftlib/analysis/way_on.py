@@ -23,7 +23,8 @@ from kraftlib.records.checksum import crc32c
 
 MAGIC_AT: Final = 16
 PROOF_MAX_BYTES: Final = 16 << 20
-"""A damaged batch that is larger is believed by what follows it only: its bytes are not read again for each attempt."""
+"""A damaged batch that is larger is believed only by the batches behind it: its bytes are not read again for each
+attempt."""
 _LENGTH_BITS: Final = 31
 
 

@@ -122,8 +122,7 @@ def _as_text(remains: Sequence[Remains], verdict: Verdict, done: OffsetAndEpoch 
         )
     else:
         lines.append(
-            "all voters are here: no acknowledged record is lost, and the kept log may hold records that were never "
-            "acknowledged"
+            "all voters are here: no acknowledged record is lost, and the kept log may hold unacknowledged records"
         )
     if done is not None:
         lines.append(

@@ -6,8 +6,8 @@ The state of a cluster is a fold of metadata records (`state`, with a manager fo
 configurations each). Of three controllers the active one, the leader of the log, decides: a request becomes records,
 which are appended and folded at once, and is answered when they are committed (`quorum_controller`, pure). The others
 fold what is committed, so that the next active controller has nothing to load. `service` puts this on a replica, and
-`apis` has the table of what is served. `MetadataLoader` gives pictures of the cluster and notices of its changes to
-whoever asks for them, on every node.
+`apis` has the table of the requests served. `MetadataLoader` gives pictures of the cluster and notices of its changes
+to listeners on every node.
 """
 
 from __future__ import annotations

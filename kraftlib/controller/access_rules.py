@@ -1,13 +1,13 @@
 """The decision of Kafka's StandardAuthorizer: whether rules of access let a principal do something (KIP-11, KIP-290).
 
-    a rule denies it                        no, whatever others allow
+    a rule denies it                        no, even if others allow it
     a rule allows it                        yes
     rules concern the resource, none fits   no
-    no rule concerns the resource           what `allow.everyone.if.no.acl.found` says
+    no rule concerns the resource           as `allow.everyone.if.no.acl.found` says
 
 A rule concerns a resource by its literal name, by a prefix of it, or by the literal name `*`. It fits a principal or
 `User:*`, a host or `*`, and an operation or all of them. An allowed READ, WRITE, DELETE or ALTER allows DESCRIBE as
-well, and an allowed ALTER_CONFIGS allows DESCRIBE_CONFIGS; what is denied implies nothing.
+well, and an allowed ALTER_CONFIGS allows DESCRIBE_CONFIGS; a denied operation implies nothing.
 """
 
 from __future__ import annotations

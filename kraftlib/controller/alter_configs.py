@@ -120,7 +120,7 @@ def _changed(resource: Wanted, old: Mapping[str, str]) -> Mapping[str, str | Non
 
 
 def _replaced(resource: AlterConfigsRequest.AlterConfigsResource, old: Mapping[str, str]) -> Mapping[str, str | None]:
-    """Return the new values; what is not named is removed."""
+    """Return the new values; a value that is not named is removed."""
     return {**dict.fromkeys(old), **{config.name: config.value for config in resource.configs}}
 
 

@@ -1,6 +1,6 @@
-"""The requests that a controller serves: versions, who may send them, and what decides on them.
+"""The requests that a controller serves: their versions, their senders, and the functions that decide on them.
 
-A test compares the versions with what Kafka 4.3.1 serves. What does not stand here is not advertised.
+A test compares the versions with those of Kafka 4.3.1. An API that does not stand here is not advertised.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ _OF_A_LISTENER: Final = re.compile(r"listener\.name\.[^.]*\.(?:[^.]*\.)??((?:ssl
 
 
 SENSITIVE: Final = frozenset({ConfigType.PASSWORD, ConfigType.UNKNOWN})
-"""Of settings of these types nobody is told the value: who knows what an unknown one holds."""
+"""The value of a setting of these types is never told: an unknown one may hold anything."""
 
 
 def kind_of(name: str) -> ConfigType:

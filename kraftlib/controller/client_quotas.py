@@ -1,4 +1,4 @@
-"""AlterClientQuotas: how much users, clients and addresses may do in a time (KIP-546, KIP-599, KIP-612)."""
+"""AlterClientQuotas: the rates that users, clients and addresses may reach (KIP-546, KIP-599, KIP-612)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brokers and controllers: who is registered, fenced, or shutting down (KIP-631, KIP-919)."""
+"""Brokers and controllers: those that are registered, fenced, or shutting down (KIP-631, KIP-919)."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Setting:
     default: str
     check: Check
     synonyms: tuple[tuple[str, int], ...] = ()
-    """The settings of brokers that stand in for it, and what their values are multiplied by."""
+    """The settings of brokers that stand in for it, and the factors of their values."""
     fallback: tuple[str, str] | None = None
     """The last of these with its default, where it is another one than the first."""
 

@@ -102,7 +102,7 @@ class Caller:
 
     principal: str = ANONYMOUS
     may_have_tokens: bool = False
-    """Whether it is known who asks, and not by a token alone: else nobody may ask for a token (KIP-48)."""
+    """Whether the client is known, and not by a token alone: else it may not ask for a token (KIP-48)."""
     is_admin: bool = False
     """Whether it has the role admin: no rule of access counts for it."""
     host: str = ""

@@ -20,7 +20,7 @@ Named = tuple[str | None, UUID]
 
 
 def delete_topics(context: Context, request: DeleteTopicsRequest, version: int) -> Decision:
-    """Delete what there is; the answer has a line for each. What is named twice, in whatever way, stays."""
+    """Delete what there is; the answer has a line for each. A topic that is named twice, by name or id, stays."""
     given: list[Named] = [(name, ZERO_UUID) for name in request.topic_names]
     given += [(topic.name, topic.topic_id) for topic in request.topics]
     counts = Counter(given)

@@ -1,8 +1,8 @@
 """Tables of the controller's state, and the journal by which uncommitted changes are undone.
 
 The active controller decides on state that its own uncommitted records have changed already. When it loses its epoch,
-those changes go: the journal holds, per changed key, what was there before. Values are immutable, so an old value is
-kept by keeping it. Commits drop the beginning of the journal, so that it is as long as what is in flight.
+those changes go: the journal holds the former value of each changed key. Values are immutable, so an old value is kept
+by keeping it. Commits drop the beginning of the journal, so that it is as long as the records in flight.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Journal:
         self._offset = offset
 
     def end(self) -> None:
-        """Stop recording: what follows is committed."""
+        """Stop recording: later changes are committed."""
         self._offset = None
 
     def note(self, table: Table[Any, Any], key: Any, old: Any) -> None:
@@ -121,7 +121,7 @@ class Table(Generic[K, V]):
             self.remove(key)
 
     def set_back(self, key: K, old: V) -> None:
-        """Set a value, or what stands for none, without a note in the journal."""
+        """Set a value, or the mark of none, without a note in the journal."""
         was = self._items.get(key)
         if old is _ABSENT:
             self._items.pop(key, None)

@@ -127,6 +127,6 @@ class Keyed:
 
     @property
     def next_producer_id(self) -> int:
-        """The first producer id that nobody has."""
+        """The first producer id that is free."""
         record = self.records.get(PRODUCER_IDS)
         return record.next_producer_id if isinstance(record, ProducerIdsRecord) else 0

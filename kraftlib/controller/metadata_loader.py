@@ -1,10 +1,10 @@
-"""`MetadataLoader`: pictures of the cluster on every node, and notices of what has changed in it.
+"""`MetadataLoader`: pictures of the cluster on every node, and notices of its changes.
 
     loader = MetadataLoader(listener)
     controller.client.register(loader)                                            # on a controller
     RaftClient(config, serde=MetadataSerde(), listener=loader)                    # on an observer
 
-It folds what is committed, next to whatever else the replica does, and after each group of committed batches puts a new
+It folds committed records, next to the other work of the replica, and after each group of committed batches puts a new
 picture in place of the last one. Records of one batch, and of one transaction of metadata, show together (KIP-868).
 """
 

@@ -4,7 +4,7 @@ It follows Kafka's PartitionChangeBuilder. Without eligible leader replicas the 
 when its broker goes, and the partition is offline until that broker is back. With them (KIP-966) an ISR may be empty.
 Replicas that leave an ISR below min.insync.replicas are eligible: they have every committed record, since none is
 committed there any more, and one of them may lead once the ISR is empty. A broker that has not ended cleanly may have
-lost records, and is not eligible. If nobody is, the last leader is remembered, and leads again when it is back; that
+lost records, and is not eligible. If none is, the last leader is remembered, and leads again when it is back; that
 election is unclean.
 """
 
@@ -179,7 +179,8 @@ def _assignment(
 
 
 def _eligible(partition: PartitionRecord, target: Target, rules: Rules, unclean: int | None) -> tuple[int, ...]:
-    """Return who has every committed record beside the ISR: who has left it since it fell below min.insync.replicas."""
+    """Return who has every committed record beside the ISR: those that have left it since it fell below
+    min.insync.replicas."""
     if rules.min_in_sync is None or len(target.isr) >= rules.min_in_sync(partition):
         return ()
     candidates = {*(partition.eligible_leader_replicas or ()), *partition.isr}

@@ -4,8 +4,8 @@
     active       activate -> handle, tick -> appended -> applied
                  deactivate                                    takes back what was not committed
 
-It knows no clock, socket or log. Whoever drives it appends the records of a `Decision` at `next_offset`, calls
-`appended` with them at once, so that the next decision knows of them, and sends the answer when they are committed.
+It knows no clock, socket or log. Its driver appends the records of a `Decision` at `next_offset`, calls `appended` with
+them at once, so that the next decision knows of them, and sends the answer when they are committed.
 `kraftlib.controller.service` drives it with a replica.
 """
 
@@ -141,7 +141,8 @@ class QuorumController:
         return [BeginTransactionRecord(name="Bootstrap records"), *records, EndTransactionRecord()]
 
     def deactivate(self) -> None:
-        """Become a standby again: what is not known to be committed is taken back, and comes anew if it is."""
+        """Become a standby again: changes that are not known to be committed are taken back, and come anew if they
+        are."""
         self.is_active = False
         self.state.reset()
         self._sessions.clear()

@@ -102,8 +102,8 @@ class MetadataController(StateMachine):
     """A replica with a metadata controller inside, on which Kafka's brokers run.
 
     `config` is that of the replica, `controller` that of the controller. Kafka's quorums know no `yield_to`: here, too,
-    whoever is elected leads. The engine is always "inline", and `private_apis` is off: only the active
-    controller appends to its log.
+    the elected controller leads. The engine is always "inline", and `private_apis` is off: only the active controller
+    appends to its log.
     """
 
     served: Mapping[int, Versions] = VERSIONS
@@ -219,7 +219,7 @@ class MetadataController(StateMachine):
 
     @property
     def state(self) -> ClusterState:
-        """The state of the cluster as it is known here; on the active controller with what is not committed yet."""
+        """The state of the cluster as it is known here; on the active controller with uncommitted changes."""
         return self._pure.state
 
     @property
@@ -236,7 +236,7 @@ class MetadataController(StateMachine):
         node.network.serve(self)
 
     def end(self) -> None:
-        """Do nothing: what waits is answered or refused as leadership ends."""
+        """Do nothing: waiting requests are answered or refused as leadership ends."""
 
     def finalized_features(self) -> Mapping[str, int]:
         """Return the levels in force."""
@@ -278,7 +278,7 @@ class MetadataController(StateMachine):
             self._node.router.own.ask_here(request).add_done_callback(answered)
 
     def _caller(self, peer: Peer) -> Caller:
-        """Return who asks: a user, or the subject of a certificate, as Kafka writes it; anonymous otherwise."""
+        """Return the client: a user, or the subject of a certificate, as Kafka writes it; anonymous otherwise."""
         named = [name.replace("cert:", USER_PREFIX, 1) for name in peer.principals if name.startswith(KNOWN_TO_KAFKA)]
         users = [name for name in named if name in peer.principals]  # after SASL the user alone counts
         principal = next(iter((*users, *named)), ANONYMOUS)
@@ -338,7 +338,7 @@ class MetadataController(StateMachine):
         return max(self._own_end, self.client.log_end_offset())
 
     def _answer(self) -> None:
-        """Send the answers whose time has come. Those without records of their own wait for what was before them."""
+        """Send the answers whose time has come. Those without records of their own wait for the records before them."""
         while self._waiting and self._waiting[0].end_offset <= self._applied_end:
             waiting = self._waiting.popleft()
             waiting.answer(waiting.response)
@@ -388,7 +388,7 @@ class MetadataController(StateMachine):
             logger.info("controller %d is active in epoch %d", self._config.node_id, epoch)
 
     def _renounce(self) -> None:
-        """Stop deciding. What was not answered may still be committed: brokers ask the next controller."""
+        """Stop deciding. The records of unanswered requests may still be committed: brokers ask the next controller."""
         if self._epoch is None:
             return
         logger.info("controller %d is not active any more", self._config.node_id)

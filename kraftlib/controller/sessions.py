@@ -28,7 +28,8 @@ class Session:
 class Sessions:
     """All sessions. Those of fenced brokers count, too: a second process of the same id must wait for their end.
 
-    Every broker that is not fenced has one. They stand in the order of their ends, so that nobody looks at all of them.
+    Every broker that is not fenced has one. They stand in the order of their ends, so that no look goes through all of
+    them.
     """
 
     def __init__(self, session_timeout_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""The state of the cluster: a fold of metadata records, with a memory of what is not committed yet.
+"""The state of the cluster: a fold of metadata records, with a memory of uncommitted ones.
 
     replay(record)               on a standby: the record is committed
     replay(record, at=offset)    on the active controller: it is not, so far

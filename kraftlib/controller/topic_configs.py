@@ -1,4 +1,4 @@
-"""The configuration of topics: which keys there are, which values they take, and what is in force (Kafka's LogConfig).
+"""The configuration of topics: its keys, their possible values, and the values in force (Kafka's LogConfig).
 
 A key that a topic does not set has the value of a setting of brokers: of the node that is asked, of all brokers, or
 the default of Kafka 4.3.

@@ -1,7 +1,7 @@
 """The way in to a replicated machine, as opaque bytes: call, query, watch.
 
-A replica and a client of replicas elsewhere each have an `Access`. The access does not understand the bytes: the
-machine does, on one side, and their author does on the other.
+A replica and a client of replicas elsewhere each have an `Access`. The replica or client behind it need not
+understand the bytes: the machine does, on one side, and their author does on the other.
 
 An offset here is that of a record, inclusive: a write returns the offset of its record, `AtLeast` takes it, and a watch
 `since` it delivers what came after it. -1 is before the first record.
@@ -104,8 +104,7 @@ class Machine(Protocol):
         ...
 
     def changes(self, selector: bytes, since: Offset, *, most: int) -> Sequence[tuple[Offset, bytes]] | Gone:
-        """Return the changes that the records after `since` made to the selected keys, in order, at most `most` of
-        them.
+        """Return the changes that records after `since` made to the selected keys, in order, at most `most`.
 
         If there are less than `most`, the caller has all up to `applied`, and asks again from there, or from `since` if
         this replica is not that far yet; else it asks from the last offset that it got. Raises: ConfigError.

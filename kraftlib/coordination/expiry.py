@@ -2,8 +2,7 @@
 
 This is no part of the replicated state. A leader measures, by its own monotonic clock, how long it is since it applied
 the last renewal; a new leader cannot know when that was, so it grants every session and key its full time. An expired
-session or key becomes a record (`Expire`), and only when that is applied, the session has ended, on every replica
-alike.
+session or key becomes a record (`Expire`), and it ends when that is applied, on every replica alike.
 
 So a session that is not renewed lives for its ttl at least, from the moment at which its last renewal was applied, and
 for its ttl, one election and the ttl again at most: if the leader is lost when the first is nearly over.

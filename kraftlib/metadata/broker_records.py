@@ -1,4 +1,4 @@
-"""Brokers and controllers: who has registered, who is fenced (KIP-631, KIP-858, KIP-919)."""
+"""Brokers and controllers: registrations and fences (KIP-631, KIP-858, KIP-919)."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class UnfenceBrokerRecord(Message):
 @message(kind="metadata", api_key=17, versions="0-3", flexible="0+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class BrokerRegistrationChangeRecord(Message):
-    """Something about a registered broker has changed; what is absent has not."""
+    """Something about a registered broker has changed; an absent field has not."""
 
     broker_id: int = int32("0+")
     broker_epoch: int = int64("0+")
@@ -100,7 +100,7 @@ class BrokerRegistrationChangeRecord(Message):
 @message(kind="metadata", api_key=27, versions="0", flexible="0+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class RegisterControllerRecord(Message):
-    """A controller has said where it is reached and what it supports."""
+    """A controller has told its endpoints and features."""
 
     controller_id: int = int32("0+")
     incarnation_id: UUID = uuid("0+")

@@ -33,15 +33,15 @@ class LeaderChange:
     topic: Topic
     partition: int
     previous_leader: int
-    """-1: nobody led, or the partition is new in its topic."""
+    """-1: there was no leader, or the partition is new in its topic."""
     leader: int
-    """-1: nobody leads."""
+    """-1: there is no leader."""
     leader_epoch: int
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class MetadataDelta:
-    """The difference between two pictures. What is empty has not changed.
+    """The difference between two pictures. An empty field has not changed.
 
     Partitions of created and deleted topics are not named again among `leaders_changed`.
     """
@@ -111,5 +111,5 @@ def _led_anew(old: Topic, new: Topic) -> Iterator[LeaderChange]:
 
 
 def _changed(old: Mapping[int, Partition], new: Mapping[int, Partition]) -> Iterable[tuple[int, Partition]]:
-    """Return the partitions that are other objects now: what has not changed is shared."""
+    """Return the partitions that are other objects now: unchanged ones are shared."""
     return [(number, partition) for number, partition in new.items() if old.get(number) is not partition]

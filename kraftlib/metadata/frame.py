@@ -1,4 +1,4 @@
-"""The frame of a metadata record, "API message and version": what the value of a data record holds.
+"""The frame of a metadata record, "API message and version": the content of the value of a data record.
 
     uvarint frame version     1
     uvarint api key           the type of the record

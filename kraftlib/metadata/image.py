@@ -1,8 +1,8 @@
 """The state that a Kafka cluster's metadata records build: brokers, topics, partitions, configs, features.
 
-Records are replayed strictly in order, as Kafka's own brokers do it (KIP-631, Record Schemas). What nobody shows
-as a table (credentials, tokens, quotas, access rules) is counted. Records between Begin and EndTransaction take effect
-together; those before an AbortTransaction never do (KIP-868). `publish` makes pictures of it that never change.
+Records are replayed strictly in order, as Kafka's own brokers do it (KIP-631, Record Schemas). Records that are not
+shown as a table (credentials, tokens, quotas, access rules) are counted. Records between Begin and EndTransaction take
+effect together; those before an AbortTransaction never do (KIP-868). `publish` makes pictures of it that never change.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class ClusterImage:
         }
 
     def apply(self, record: Any) -> None:
-        """Replay one record. What does not fit is kept in `faults`, and the rest goes on."""
+        """Replay one record. A record that does not fit is kept in `faults`, and the rest goes on."""
         if isinstance(record, logs.BeginTransactionRecord):
             self._transaction = []
         elif isinstance(record, logs.AbortTransactionRecord):

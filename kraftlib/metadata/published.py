@@ -1,7 +1,7 @@
 """A picture of the cluster at one offset, and the routes in it. Nothing of it ever changes.
 
-Who holds one may look at it for as long as it takes, in any thread and without a lock: the next picture is another
-object, which shares what has not changed (`kraftlib.metadata.image` makes them).
+A holder may look at it for as long as it takes, in any thread and without a lock: the next picture is another object,
+which shares what has not changed (`kraftlib.metadata.image` makes them).
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class Route:
     topic_id: UUID
     partition: int
     leader: int
-    """-1: nobody leads."""
+    """-1: there is no leader."""
     leader_epoch: int
     endpoints: Mapping[str, str]
-    """`HOST:PORT` of the leader by the name of the listener; empty, if nobody leads or the leader is fenced."""
+    """`HOST:PORT` of the leader by the name of the listener; empty, if there is no leader or it is fenced."""
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)

@@ -1,7 +1,7 @@
 """Metadata records as the values of a client: `RaftClient(config, serde=MetadataSerde())`.
 
-An observer of a Kafka cluster gets `TopicRecord`s and their like. What a newer Kafka may have written stands there as
-an `UnknownRecord`, since only the application knows whether it can do without.
+An observer of a Kafka cluster gets `TopicRecord`s and their like. A record of a newer Kafka stands there as an
+`UnknownRecord`, since only the application knows whether it can do without.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class PartitionRecord(Message):
 @message(kind="metadata", api_key=5, versions="0-2", flexible="0+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class PartitionChangeRecord(Message):
-    """A partition has changed; what is absent has not."""
+    """A partition has changed; an absent field has not."""
 
     partition_id: int = int32("0+", default=-1)
     topic_id: UUID = uuid("0+")

@@ -3,15 +3,15 @@
     role      Kafka's operation      may
     replica   CLUSTER_ACTION         vote, lead, fetch as a voter, append by the leader, and correct its own endpoints:
                                      Vote, Begin- and EndQuorumEpoch, Fetch, FetchSnapshot, UpdateRaftVoter, the
-                                     private ElectionPriority and Propose; and what an observer and a writer may
+                                     private ElectionPriority and Propose; and all that observers and writers may
     admin     ALTER                  change voters and features: AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter,
-                                     UpdateFeatures; on a controller topics and configurations; and what a client may
+                                     UpdateFeatures; on a controller topics and configurations; and all that clients may
     broker    CLUSTER_ACTION         serve a cluster of a controller: BrokerRegistration, BrokerHeartbeat,
-                                     AlterPartition, AllocateProducerIds, and Envelope for clients whom it vouches for;
-                                     and what an observer may
+                                     AlterPartition, AllocateProducerIds, and Envelope for clients of its own;
+                                     and all that observers may
     observer  DESCRIBE, and the log  fetch under a replica id that is no voter's: Fetch, FetchSnapshot, the private
-                                     ReadBarrier and SnapshotHash; and what a client may
-    writer    WRITE                  change the machine that the replica serves: Call; and what a client may
+                                     ReadBarrier and SnapshotHash; and all that clients may
+    writer    WRITE                  change the machine that the replica serves: Call; and all that clients may
     client    DESCRIBE               look: DescribeQuorum, DescribeCluster; be told that this is no controller; read the
                                      machine that the replica serves: Query, Watch
 

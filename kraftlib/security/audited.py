@@ -83,7 +83,7 @@ def _error_of(row: Any) -> str:
     return error_name(row.error_code) + (f": {words}" if words else "")
 
 
-# What is changed. Of configurations and quotas only the keys are named: values may be secret.
+# The changed things. Of configurations and quotas only the keys are named: values may be secret.
 
 
 def _voter(request: Any) -> str:

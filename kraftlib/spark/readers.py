@@ -2,8 +2,8 @@
 
 Filters reach the source only where the session allows it, and a reader that could take them makes the query fail where
 it does not: hence two classes of readers. A comparison of a column with values is taken over, to the row; everything
-else is handed back to Spark. What was taken over holds for whatever else is asked of that DataFrame, too, filtered or
-not: so it is for `kraftlib.spark.lookup`, which asks once.
+else is handed back to Spark. A comparison that was taken over holds for all other uses of that DataFrame, too, filtered
+or not: so it is for `kraftlib.spark.lookup`, which asks once.
 """
 
 from __future__ import annotations

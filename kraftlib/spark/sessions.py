@@ -1,4 +1,4 @@
-"""A Spark session with the settings under which Python data sources are fast, each of them measured.
+"""A Spark session with the settings that make Python data sources fast, each of them measured.
 
 A data source that is written in Python costs a fixed time per task. By default that is 37 ms of processor time and
 a stall of 40 ms on a reused TCP connection. With Unix sockets, and a garbage collector that does not scan imported

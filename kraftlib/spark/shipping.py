@@ -42,7 +42,7 @@ def archive(directory: Path) -> Path:
     """Write this kraftlib as a zip into `directory`, the same bytes each time; return its path.
 
     It is what `spark-submit --py-files` and `addArtifacts(…, pyfile=True)` take. A wheel, by contrast, is seen by
-    executors but not by what plans.
+    executors but not by the planner.
     """
     path = directory / f"kraftlib-{__version__}.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
@@ -107,7 +107,7 @@ def _members(place: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
 
 @cache
 def _shipped() -> Path:
-    """Return the archive, made once a process: Spark serves it from where it is, as long as the session lasts."""
+    """Return the archive, made once a process: Spark serves it from there, as long as the session lasts."""
     directory = Path(tempfile.mkdtemp(prefix="kraftlib-archive-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return archive(directory)

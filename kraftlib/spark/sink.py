@@ -3,7 +3,7 @@
 Tasks check and sort what they get and leave it as runs, Arrow files in a staging directory beside the target, each
 attempt under a name of its own. The commit merges the runs of the attempts that Spark accepted, writes the checkpoint,
 reads it back and gives it its name. So the order of rows, the number of tasks and what adaptive execution makes of them
-change nothing: equal rows, equal bytes. Whatever happens, the staging directory of this job goes, and no other.
+change nothing: equal rows, equal bytes. In any case the staging directory of this job goes, and no other.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """`spark.readStream.format("kraft")`: the committed records of a log as they come, each of them once.
 
-What is followed is an archive: its files hold committed records only, durably, and nothing in them is ever taken back.
-With the option `bootstrap` the query keeps that archive itself: it follows a live quorum, and what it fetches is on the
-disk before Spark hears of it. So a batch that is planned again after a crash is read from the very same bytes, whatever
-the quorum has compacted meanwhile.
+The stream follows an archive: its files hold committed records only, durably, and nothing in them is ever taken back.
+With the option `bootstrap` the query keeps that archive itself: it follows a live quorum, and fetched records are on
+the disk before Spark hears of them. So a batch that is planned again after a crash is read from the very same bytes,
+whatever the quorum has compacted meanwhile.
 
 The offset of the stream is a place in the log: an offset, and the epoch of the record before it. Byte positions are no
 part of it. A place that the log does not have is an error: left to itself Spark would take an end before its start for
 an empty batch, and rewind.
 
-Spark keeps one such reader alive per query, so that it can remember where it was; what it forgets costs time only.
+Spark keeps one such reader alive per query, so that it can remember where it was; its lost memory costs time only.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: OffsetAndEpoch | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # Readers are pickled into workers; what follows the log stays here.
+        # Readers are pickled into workers; the follower of the log stays here.
         return {"stream_options": self.stream_options, "_tail": None, "_live": None, "_target": None}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's names, here and below)
@@ -99,10 +99,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             time.sleep(POLL_S)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Return how far the log reaches now, for the progress of the query; None, if nobody knows.
+        """Return how far the log reaches now, for the progress of the query; None, if it is unknown.
 
-        Beyond the place there may be `high_watermark`: what a live quorum has committed and the archive has not yet. Of
-        a log that cannot be read the next batch tells: a report is no reason to fail.
+        Beyond the place there may be `high_watermark`: the committed end of a live quorum, which the archive may not
+        have reached yet. Of a log that cannot be read the next batch tells: a report is no reason to fail.
         """
         try:
             told = place_text(self._followed().end())
@@ -139,7 +139,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._live is not None:
             self._live.stop()
 
-    # How far ----------------------------------------------------------------------------------------
+    # Progress --------------------------------------------------------------------------------------------
 
     def _limits(self, limit: ReadLimit) -> Limits:
         if isinstance(limit, ReadAllAvailable):
@@ -152,7 +152,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._followed().advance(place, limits, end=end)
 
     def _patiently(self, work: Callable[[], Any]) -> Any:
-        """Do some work; a log that is behind for now may come up to where it was read, after a crash for instance."""
+        """Do some work; a log that is behind for now may come up to the former end, after a crash for instance."""
         until = time.monotonic() + self.stream_options.patience_s
         while True:
             live = self._followed_live()
@@ -165,7 +165,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     raise
                 time.sleep(POLL_S)
 
-    # What is followed -------------------------------------------------------------------------------
+    # The followed log ------------------------------------------------------------------------------------
 
     def _followed_live(self) -> LiveArchive | None:
         options = self.stream_options
@@ -229,7 +229,7 @@ def _own_or_refused(root: Path, options: StreamOptions) -> Path:
 
 
 def split_of(piece: Piece) -> Split:
-    """Return a piece as what the readers of tables read."""
+    """Return a piece as a split, as the readers of tables read it."""
     (file,) = find_files(piece.path)
     file = attrs.evolve(file, size=piece.end)
     if piece.is_checkpoint:

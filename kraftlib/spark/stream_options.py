@@ -77,7 +77,7 @@ _KAFKAS: Final = {
     "groupIdPrefix": "no option: the place is kept in checkpointLocation",
     "kafka.group.id": "no option: the place is kept in checkpointLocation",
 }
-"""Options of Spark's source of Kafka, and what stands for them here."""
+"""Options of Spark's source of Kafka, and their counterparts here."""
 
 
 def parse_stream_options(given: Mapping[str, str], columns: tuple[str, ...] | None = None) -> StreamOptions:
@@ -90,7 +90,7 @@ def parse_stream_options(given: Mapping[str, str], columns: tuple[str, ...] | No
     for name in rest:
         if name.lower() in {one.lower() for one in _BATCH_ONLY}:
             raise ConfigError(
-                f"option {name!r} is for reading a table: a stream goes on from where its checkpoint says"
+                f"option {name!r} is for reading a table: a stream goes on from the end in its checkpoint"
             )
     try:
         reading = parse_options(rest)
@@ -116,7 +116,7 @@ def parse_stream_options(given: Mapping[str, str], columns: tuple[str, ...] | No
 
 
 def _refuse_kafkas(rest: Mapping[str, str]) -> None:
-    """Refuse an option of Spark's source of Kafka with what stands for it here."""
+    """Refuse an option of Spark's source of Kafka, and name its counterpart."""
     for name in rest:
         instead = {known.lower(): text for known, text in _KAFKAS.items()}.get(name.lower())
         if instead is not None:

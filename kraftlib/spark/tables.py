@@ -1,4 +1,4 @@
-"""Opening tables: registration with a session, and reading with what the session allows."""
+"""Opening tables: registration with a session, and reading with the filters that the session allows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def register(spark: SparkSession, *, ship: str = "auto") -> None:
     """Make the format `kraft` known to a session.
 
     Executors of a cluster get this kraftlib as an archive, and so does a server of Spark Connect that has none, unless
-    `ship` is never. What kraftlib is built on must be there: numpy, pyarrow, attrs, crc32c, lz4 and zstandard.
+    `ship` is never. The packages that kraftlib needs must be there: numpy, pyarrow, attrs, crc32c, lz4 and zstandard.
     """
     if ship_to(spark, ship=ship):
         from kraftlib.spark.source import KraftDataSource
@@ -113,7 +113,7 @@ def explain(
     """Return what a DataFrame of `read`, or of `lookup` with a condition, would read: files, bytes, splits and tasks.
 
     Spark's own explain says of a source in Python its name, its columns and the filters that it took over. Needs no
-    more than names, sizes and indexes. Through Spark Connect nobody says how many tasks a condition leaves.
+    more than names, sizes and indexes. Through Spark Connect it is unknown how many tasks a condition leaves.
     """
     from pyspark.errors import PySparkException
 

@@ -1,7 +1,7 @@
 """Many seeds: run in one process or in several, and summed up.
 
-Each seed is a world of its own, so seeds are spread over processes in any order; what comes back is a report or a
-violation per seed.
+Each seed is a world of its own, so seeds are spread over processes in any order; each of them yields a report or a
+violation.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def run_seed(
     subject: str | None = None,
     program: Program = SIMULATE,
 ) -> Report | Finding:
-    """Run one seed; what it breaks comes back as a value. `subject` is `FILE.py:NAME`; `program` may add judges.
+    """Run one seed; a broken promise comes back as a value. `subject` is `FILE.py:NAME`; `program` may add judges.
 
     So does what breaks the run itself, as CRASH: one seed among thousands must not take the others with it.
     Raises: ConfigError for a profile or a subject that does not exist.
@@ -191,7 +191,8 @@ def summarize(results: Iterable[Report | Finding], *, clock: Any = time.perf_cou
 
 @contextmanager
 def collecting_rarely() -> Iterator[None]:
-    """Let the garbage collector look less often: a run keeps most of what it makes to its end, in vain looked through.
+    """Let the garbage collector look less often: a run keeps most of its objects to its end, so looking through them is
+    in vain.
 
     It makes a run an eighth faster.
     """

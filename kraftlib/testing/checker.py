@@ -1,7 +1,7 @@
 """Watches a simulated quorum and asks, at each thing that happens, the invariants that it could break.
 
-The checks are in `kraftlib.testing.invariants`; here is when each of them is asked, and with what. The first complaint
-ends the run: whatever happens afterwards happens in a world that is already wrong.
+The checks are in `kraftlib.testing.invariants`; this module says when each of them is asked, and with which facts. The
+first complaint ends the run: later events happen in a world that is already wrong.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Checker:
         self.elections = 0
         """Number of times that a replica became leader."""
         self.on_elected: Callable[[SimulatedNode], None] | None = None
-        """Is told of every new leader, before anybody else hears of it."""
+        """Is told of every new leader, before any other part hears of it."""
         self.alarms_expected = False
         self.tolerated: set[str] = set()
         """Alarms that are no violation in this world."""
@@ -126,14 +126,14 @@ class Checker:
     # --- the core ----------------------------------------------------------------------------------------------------
 
     def handled(self, process: Process) -> None:
-        """The core has handled an event; what it wants done is not done yet."""
+        """The core has handled an event; its actions are not performed yet."""
         state, node = process.replica.state, process.node
         role_state, before = state.role_state, process.seen_role_state
         if role_state is not before or state.epoch != process.seen_epoch:
             self._role_changed(process)
         high_watermark = state.high_watermark
         if high_watermark is not None and high_watermark != process.seen_high_watermark:
-            # Who commits and resigns within one event committed as a leader.
+            # A leader that commits and resigns within one event committed as a leader.
             leader = role_state if isinstance(role_state, Leader) else before
             self._high_watermark_moved(process, high_watermark, leader if isinstance(leader, Leader) else None)
         process.seen_high_watermark = high_watermark
@@ -310,7 +310,8 @@ class Checker:
     def crashed(self, node: SimulatedNode) -> None:
         """A node has lost whatever was not durable: a sole voter perhaps the very epoch that it had just won.
 
-        Nobody else can: who asks others for their votes has made its own durable, and what they granted stays granted.
+        No other loss could matter: a candidate that asked for votes has made its own durable, and granted votes stay
+        granted.
         """
         durable, is_alone = node.elections.read(), len(self.voters_of(node)) == 1
         for epoch in [epoch for epoch, key in self.facts.leaders.items() if key == node.key and is_alone]:
@@ -342,7 +343,7 @@ class Checker:
                     self.check(inv.i12_core_vouches_for_what_it_knows, node, known, partition.fetch_offset)
                     state = node.process.replica.state
                     if state.log.holes and request.replica_state.replica_id >= 0:
-                        # What fills a hole is on the disk, beside the log, before more of it is fetched.
+                        # Records that fill a hole are on the disk, beside the log, before more of it is fetched.
                         missing = (
                             state.log.holes[0].start_offset if state.filling is None else state.filling.next_offset
                         )

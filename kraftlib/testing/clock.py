@@ -1,8 +1,8 @@
-"""Simulated time: one queue of what happens next, and a clock per node that may run wrong.
+"""Simulated time: one queue of future events, and a clock per node that may run wrong.
 
-The world counts microseconds. What is due at the same microsecond happens in the order in which it was asked for, so
-a run depends on its seed and on nothing else. Nodes read milliseconds from clocks of their own, which start anywhere
-and drift.
+The world counts microseconds. Events of the same microsecond happen in the order in which they were asked for, so a run
+depends on its seed and on nothing else. Nodes read milliseconds from clocks of their own, which start anywhere and
+drift.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Timeline:
 
 
 class NodeClock:
-    """The monotonic clock of one node: `now_ms()` never falls, but need not agree with anybody else's.
+    """The monotonic clock of one node: `now_ms()` never falls, but need not agree with the clocks of other nodes.
 
     `rate_ppm` is how fast it runs: 1,000,000 is right, 1,200,000 gains 20 %.
     """

@@ -1,11 +1,11 @@
 """Older copies of a replica's own directory: the image of a machine that is restored, a backup, a copy of a live one.
 
-Raft cannot survive every one of them: who forgets what it has acknowledged, or whom it has voted for, may help to elect
-a leader that lacks a committed record, or a second leader of one epoch. kraftlib promises that the leader says so as
-soon as it can tell (`a voter went back`, scenario S14). A whole copy shows no damage, so a start cannot tell. What must
-hold all the same is drawn here (`may_go_back`): nothing that only the directory of now knows is needed any more.
+Raft cannot survive every one of them: a voter that forgets its acknowledgements or its votes may help to elect a leader
+that lacks a committed record, or a second leader of one epoch. kraftlib promises that the leader says so as soon as it
+can tell (`a voter went back`, scenario S14). A whole copy shows no damage, so a start cannot tell. Only safe copies are
+drawn here (`may_go_back`): nothing that only the directory of now knows is needed any more.
 
-A copy that was made while the replica ran is another matter: the log in it is older than the note of what was durable.
+A copy that was made while the replica ran is another matter: the log in it is older than the note of its durable end.
 That is found at the start, and nothing is forgotten (scenario S1).
 """
 
@@ -70,7 +70,7 @@ class Witness:
 
 
 def copy_of(node: SimulatedNode) -> Copy | None:
-    """Return a copy of what is durable in the directory of a node, running or not; None if something is missing."""
+    """Return a copy of the durable content of a node's directory, running or not; None if something is missing."""
     if node.is_impaired or isinstance(node.log, DamagedLog):
         return None
     log, flushed = node.log, node.log.flushed_offset
@@ -97,9 +97,9 @@ def lost_with(node: SimulatedNode, copy: Copy) -> list[LogEntry]:
 def may_go_back(world: World, node: SimulatedNode, copy: Copy) -> bool:
     """Whether a node that is down may go on with an older copy of its directory: nothing else of it is needed any more.
 
-    No other replica lacks anything, and the voters are not being changed. What the copy lacks is committed and durable
-    at a majority of the voters without this one, or in no other log. The epochs in which it may have voted are over:
-    all others are in a newer one, or know who leads the last of them, and it led none of them itself.
+    No other replica lacks anything, and the voters are not being changed. Records that the copy lacks are committed and
+    durable at a majority of the voters without this one, or in no other log. The epochs in which it may have voted are
+    over: all others are in a newer one, or know who leads the last of them, and it led none of them itself.
     """
     count = len(world.current_voters())
     if copy.key != node.key or anybody_impaired(world) or world.admin.is_changing:

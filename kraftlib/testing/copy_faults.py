@@ -39,7 +39,7 @@ def stale_copy(world: World, random: chance.Random) -> Undo | None:
 
     def attempt(left: int) -> None:
         if node.process is not None or copy.key != node.key:
-            return  # somebody has started it, or taken its disk away
+            return  # another strike has started it, or taken its disk away
         if may_go_back(world, node, copy):
             put_back(world, node, copy)
         elif left:
@@ -57,7 +57,7 @@ def stale_copy(world: World, random: chance.Random) -> Undo | None:
 def mixed_copy(world: World, random: chance.Random) -> Undo | None:
     """Put a copy in the place of a voter's directory that was made while it ran: the log first, all else later (S1).
 
-    The note of what was durable is newer than the log then, so the start finds that records are missing.
+    The note of the durable end is newer than the log then, so the start finds that records are missing.
     """
     node = spared_voter(world, random)
     copy = None if node is None else copy_of(node)
@@ -74,14 +74,14 @@ def mixed_copy(world: World, random: chance.Random) -> Undo | None:
 
 
 def _put_mixed(world: World, node: SimulatedNode, copy: Copy, random: chance.Random) -> None:
-    """Have the real recovery judge it; what it finds missing is missing from now on."""
+    """Have the real recovery judge it; records that it finds missing are missing from now on."""
     committed = world.checker.facts.committed
     if isinstance(node.log, DamagedLog) or not is_older_part(node, copy):
         return
     if any(committed.covering(entry.base_offset) is not entry for entry in lost_with(node, copy)):
-        return  # it may be cut off, and what is missing with it
+        return  # it may be cut off, and the missing records with it
     if any(snapshot_id.offset > copy.end_offset for snapshot_id in node.log.snapshots()):
-        return  # that stands in for what is missing
+        return  # that stands in for the missing records
     world.deeds["copy of a live directory put back"] += 1
     end_offset = node.log.end_offset
     found = end_of_mixed(node.log, copy.log.size_bytes)
@@ -95,9 +95,9 @@ def _put_mixed(world: World, node: SimulatedNode, copy: Copy, random: chance.Ran
 class Clone:
     """A replica on a copy of a disk that runs elsewhere: it fetches under the same identity. A `Receiver`.
 
-    Nobody connects to it, for its id leads to the original. It does not stand: two that stand under one identity can
-    vote twice in one epoch, and no protocol of this kind can tell them from one. Nor does it get ahead of the original
-    or of what is committed: the disks of two are no majority of three.
+    No replica connects to it, for its id leads to the original. It does not stand: two that stand under one identity
+    can vote twice in one epoch, and no protocol of this kind can tell them from one. Nor does it get ahead of the
+    original or of the high watermark: the disks of two are no majority of three.
     """
 
     node_id = CLONE_ID
@@ -153,10 +153,10 @@ class Clone:
     # --- Receiver ----------------------------------------------------------------------------------------------------
 
     def request_received(self, *_: Any) -> None:
-        """Never called: nobody knows where it is."""
+        """Never called: no replica knows its address."""
 
     def response_received(self, *_: Any) -> None:
-        """It takes what it is given; what that is, the log of the original says."""
+        """It takes the records of the response; the log of the original decides which."""
 
     def request_failed(self, *_: Any) -> None:
         """It asks again."""

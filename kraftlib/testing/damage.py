@@ -1,7 +1,7 @@
 """A simulated log whose disk has lost records that were durable, and that can be filled again (`RepairableLog`).
 
-What was lost stays in the list of batches, where nobody may read it, so that the places of the others stay as they are.
-A hole may be latent: nobody knows of it until somebody reads there.
+Lost batches stay in the list, where they cannot be read, so that the places of the others stay as they are. A hole may
+be latent: it is unknown until a read meets it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class DamagedLog(MemoryReplicatedLog):
         return () if self._is_latent else tuple(self._holes)
 
     def find_damage(self, offset: Offset) -> Sequence[OffsetRange]:
-        """As `RepairableLog.find_damage`: whoever looks finds it."""
+        """As `RepairableLog.find_damage`: the search finds latent holes, too."""
         self._is_latent = False
         return self.holes()
 
@@ -80,7 +80,7 @@ class DamagedLog(MemoryReplicatedLog):
         super().append(batches)
 
     def truncate(self, end_offset: Offset) -> Offset:
-        """As `ReplicatedLog.truncate`: what is cut off is not missing any more."""
+        """As `ReplicatedLog.truncate`: records that are cut off are not missing any more."""
         self._fetched = []
         end_offset = super().truncate(end_offset)
         self._holes = [hole for hole in self._holes if hole.start_offset < end_offset]
@@ -102,7 +102,7 @@ class DamagedLog(MemoryReplicatedLog):
         self._fetched = []
 
     def crash(self, random: chance.Random, *, torn_tail: bool = False) -> MemoryReplicatedLog:
-        """As `MemoryReplicatedLog.crash`; what is missing stays missing."""
+        """As `MemoryReplicatedLog.crash`; missing records stay missing."""
         return self._still_damaged(super().crash(random, torn_tail=torn_tail))
 
     def reopen(self) -> MemoryReplicatedLog:

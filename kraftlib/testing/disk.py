@@ -93,7 +93,7 @@ class SimulatedDisk:
             self._end(self._life, result, error)
 
     def lose_power(self) -> None:
-        """Forget what was being done. What it left behind, the stores know."""
+        """Forget what was being done. The stores know the remains."""
         self._life += 1
         self._busy = False
         self._jobs.clear()
@@ -291,7 +291,7 @@ class SimulatedLog:
         return self.inner.find_damage(offset) if isinstance(self.inner, DamagedLog) else ()
 
     def write_repair(self, batches: Sequence[Batch]) -> bool:
-        """As `RepairableLog.write_repair`; what goes beyond the old end is news."""
+        """As `RepairableLog.write_repair`; records beyond the old end are news."""
         log, end_offset = self.inner, self.inner.end_offset
         full = isinstance(log, DamagedLog) and log.write_repair(batches)
         if full and log.end_offset > end_offset:
@@ -299,7 +299,7 @@ class SimulatedLog:
         return full
 
     def scrub(self, step: Callable[[], None]) -> Iterator[int | ScrubFinding]:
-        """As `ScrubbedLog.scrub`: what is damaged and not known is found by reading it."""
+        """As `ScrubbedLog.scrub`: reading finds unknown damage."""
         if not isinstance(self.inner, DamagedLog):  # to read each batch of a sound log would find nothing
             step()
             yield self.inner.size_bytes

@@ -1,4 +1,4 @@
-"""Trouble with disks: slow, hung, full, failing, and what was durable lost."""
+"""Trouble with disks: slow, hung, full and failing ones, and the loss of durable data."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def stuck_disk(world: World, random: chance.Random) -> Undo | None:
 
 
 def full_disk(world: World, random: chance.Random) -> Undo | None:
-    """Let a disk have no more space than what is on its way needs; now and then all of them (scenario S6)."""
+    """Let a disk have only the space that writes under way need; now and then all of them (scenario S6)."""
     one = leader_or_any(world, random)
     nodes = list(world.nodes.values()) if one is None or random.random() < 0.2 else [one]
 
@@ -82,7 +82,7 @@ def failing_disk(world: World, random: chance.Random) -> Undo | None:
 def lose_vote(world: World, random: chance.Random) -> Undo | None:
     """Take the election file of a voter away while it is down (scenario E3).
 
-    Half of the time the leader dies when it comes back, so that somebody asks it for its vote.
+    Half of the time the leader dies when it comes back, so that a candidate asks it for its vote.
     """
     node = spared_voter(world, random)
     if node is None or node.edited_voters:  # without its vote it may take the edited list for its own

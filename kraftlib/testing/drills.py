@@ -1,16 +1,16 @@
 """Drills that a healthy quorum must pass quickly. Each run ends with one of them, once the quorum is healthy.
 
-    V4        links fail so that not everybody reaches everybody: somebody who hears a majority leads, and goes on to;
+    V4        links fail so that some voters cannot reach each other: one that hears a majority leads, and goes on to;
               a leader that is left with a minority gives up (E7, which the monitor sees)
-    V5        the leader is shut down: one election, and nobody waits longer than an election timeout
-    E9        a voter that was cut off comes back: nobody is deposed
+    V5        the leader is shut down: one election, and no voter waits longer than an election timeout
+    E9        a voter that was cut off comes back: no leader is deposed
     FAILOVER  the leader's process is killed: the others notice at once, and do not wait for the fetch timeout
-    HUNG      the leader's process hangs, and nothing but silence tells: the vote is not split when the others time out
-    TRANSFER  leadership is handed to a voter: it leads, and nobody else stands
-    L17       everybody is asked what nobody could mean, and by strangers: it is refused and changes nothing
-    NEWS      what is committed in a quiet quorum is known everywhere at once (KIP-1166)
+    HUNG      the leader's process hangs, and only its silence tells: the vote is not split when the others time out
+    TRANSFER  leadership is handed to a voter: it leads, and no other voter stands
+    L17       all get requests that are impossible, also from strangers: they are refused and change nothing
+    NEWS      a commit in a quiet quorum is known everywhere at once (KIP-1166)
 
-Times are bounded by what the links and disks of the world need, and not by the timeouts that would hide a mistake.
+Times are bounded by the needs of the links and disks of the world, and not by the timeouts that would hide a mistake.
 """
 
 from __future__ import annotations
@@ -100,10 +100,10 @@ def v4_partial_partition(world: World, random: chance.Random) -> None:
             world.run_for(4 * leader.config.fetch_timeout_ms)
         if not serves(world, patience_ms(world)):
             if may_win(world, voters, reach):
-                world.violated("V4", f"nobody leads in a {shape}, though one could: {sorted(reach)}")
+                world.violated("V4", f"there is no leader in a {shape}, though one could: {sorted(reach)}")
                 world.raise_violation()
             return
-        world.run_for(4 * leader.config.fetch_timeout_ms)  # who led before may need as long to give up
+        world.run_for(4 * leader.config.fetch_timeout_ms)  # the former leader may need as long to give up
         elections = world.checker.elections
         world.run_for(3 * leader.config.fetch_timeout_ms)
         if world.checker.elections != elections:
@@ -131,7 +131,7 @@ def v5_graceful_shutdown(world: World, random: chance.Random) -> None:
     limit_ms = min(leader.config.election_timeout_ms, leader.config.election_backoff_max_ms // 4) + 2 * work_ms(world)
     limit_ms = patience_ms(world) if overtaken else limit_ms
     if not world.run_until(lambda: world.leader() not in (None, leader), limit_ms):
-        world.violated("V5", f"{limit_ms} ms after {leader} was to shut down nobody else has committed anything")
+        world.violated("V5", f"{limit_ms} ms after {leader} was to shut down no other leader has committed anything")
         world.raise_violation()
     if world.checker.elections != elections + 1 and not overtaken:
         world.violated("V5", f"a graceful shutdown took {world.checker.elections - elections} elections")
@@ -173,7 +173,7 @@ def hung_leader(world: World, random: chance.Random) -> None:
         leader = world.leader()
         if leader is None or leader.process is None or not can_lose(world, leader):
             return
-        # Who gives way waits for its slots, if the one that goes first is not elected.
+        # A voter that gives way waits for its slots, if the one that goes first is not elected.
         slots_ms = (len(world.current_voters()) + 3) * leader.config.leader_loss_stagger_ms
         limit_ms = leader.config.fetch_timeout_ms * 6 // 5 + slots_ms + work_ms(world)
         hung = leader.process
@@ -182,7 +182,7 @@ def hung_leader(world: World, random: chance.Random) -> None:
         hung.pause()
         in_time = world.run_until(lambda dead=leader: world.leader() not in (None, dead), limit_ms)  # type: ignore[misc]
         hung.resume()
-        world.run_for(3 * leader.config.election_timeout_ms)  # who has stood in vain may stand again
+        world.run_for(3 * leader.config.election_timeout_ms)  # a candidate that has failed may stand again
         v1_leader_soon(world, "after a leader hung")
         v3_everybody_catches_up(world)
         if in_time:
@@ -192,7 +192,7 @@ def hung_leader(world: World, random: chance.Random) -> None:
 
 
 def transfer(world: World, random: chance.Random) -> None:
-    """TRANSFER: who is to lead leads, in the next epoch."""
+    """TRANSFER: the wanted voter leads, in the next epoch."""
     leader = world.leader()
     if leader is None or leader.process is None:
         return
@@ -264,7 +264,7 @@ def ask_everybody(world: World, random: chance.Random) -> None:
 def may_be_overtaken(world: World, leader: SimulatedNode) -> bool:
     """Whether the second in line may stand before the first has won: that costs an election and is no mistake.
 
-    The first may have to ask twice, if somebody has not heard yet that the leader leaves.
+    The first may have to ask twice, if a voter has not heard yet that the leader leaves.
     """
     config = leader.config
     pause_ms = config.election_backoff_max_ms >> max(len(world.current_voters()) - 2, 0)
@@ -277,10 +277,11 @@ def is_majority(world: World, count: int) -> bool:
 
 
 def may_win(world: World, voters: Sequence[SimulatedNode], reach: Collection[tuple[int, int]]) -> bool:
-    """Whether somebody who hears a majority has no shorter a log than they: in Raft nobody else can be elected.
+    """Whether a voter that hears a majority has no shorter a log than they: in Raft no other voter can be elected.
 
-    And that he may stand, and they may vote: who has forgotten his votes does not until he has heard of everybody.
-    A leader that is cut off goes on to append for a while, and so may keep from winning whoever is left in the middle.
+    And that he may stand, and they may vote: a voter that has forgotten its votes does neither until it has heard of
+    all others. A leader that is cut off goes on to append for a while, and so may keep the voters in the middle from
+    winning.
     """
 
     def reached(node: SimulatedNode) -> list[SimulatedNode]:
@@ -334,4 +335,4 @@ DRILLS: Final[Mapping[str, Drill]] = {
     "NEWS": news,
     "L17": ask_everybody,
 }
-"""By the id under which they report."""
+"""The drills, by the id that their reports name."""

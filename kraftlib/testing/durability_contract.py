@@ -8,8 +8,8 @@ everything anew, and this process must not have the log open.
     def test_my_log_outlives_its_process(check, tmp_path):
         check(lambda: MyLog(tmp_path / "log"))
 
-A process that ends takes nothing with it that the system was given. What a power cut would take is another matter: one
-of the checks watches the system calls with strace, and fails where there is none.
+A process that ends takes nothing with it that the system was given. Losses at a power cut are another matter: one of
+the checks watches the system calls with strace, and fails where there is none.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _STATE: Final = bytes(range(256)) * 400
 
 
 def what_was_flushed_outlives_the_process(open_log: OpenLog) -> None:
-    """And what was not may be gone, from the end only."""
+    """Batches that were not flushed may be gone, from the end only."""
 
     def work(die: Die) -> None:
         log = open_log()
@@ -47,7 +47,7 @@ def what_was_flushed_outlives_the_process(open_log: OpenLog) -> None:
     found = _epochs(log)
     ensure(flushed == 6, f"a flush of 6 records says that {flushed} are durable")
     ensure(log.end_offset >= flushed, f"{flushed} records were durable, and {log.end_offset} are there")
-    ensure(found == [1, 1, 2, 2, 3][: len(found)], f"what is left is the beginning of what was appended, not {found}")
+    ensure(found == [1, 1, 2, 2, 3][: len(found)], f"the rest is the beginning of the appended batches, not {found}")
     ensure(log.flushed_offset == log.end_offset, "a log that was just opened is durable to its end")
     expected = [start.epoch for start in log.epoch_starts()]
     ensure(expected == sorted(set(found)), f"its epochs are {expected}, its batches have {found}")
@@ -158,7 +158,7 @@ def what_remains_after_a_deletion_outlives_the_process(open_log: OpenLog) -> Non
 
 
 def a_flush_syncs(open_log: OpenLog) -> None:
-    """After the last write: what the system was given is lost with its power, unless it is synced."""
+    """After the last write: bytes that only the system has are lost with its power, unless they are synced."""
 
     def work(die: Die) -> None:
         log = open_log()
@@ -217,7 +217,7 @@ def an_error_of_the_disk_is_told(open_log: OpenLog) -> None:
     said = in_a_dying_process(work)
     ensure(said == "", f"the system refused every write, and there was no StorageError: {said}")
     log = open_log()
-    ensure(_epochs(log)[:1] == [1], "what was durable before the error is there")
+    ensure(_epochs(log)[:1] == [1], "records that were durable before the error are there")
     log.close()
 
 
@@ -257,7 +257,7 @@ def a_flush_vouches_for_nothing_that_came_later(open_log: OpenLog) -> None:
 
 
 def a_damaged_batch_is_not_believed(open_log: OpenLog) -> None:
-    """A bit that flips on the disk is found at the next start, or by the read, and never given to anybody."""
+    """A bit that flips on the disk is found at the next start, or by the read, and the batch is never handed out."""
 
     def work(die: Die) -> None:
         log = open_log()

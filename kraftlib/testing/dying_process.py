@@ -1,4 +1,4 @@
-"""Work in a process that ends without a good-bye, and what it had synced by then.
+"""Work in a process that ends without a good-bye, and the files it had synced by then.
 
 The process is a fork of this one. It ends by `os._exit` in the middle of its work: nothing is closed, flushed, waited
 for or collected, so that only what the system was given is there afterwards. Linux only.
@@ -29,7 +29,7 @@ _MARK: Final = "/kraftlib-mark/"
 
 
 Die = Callable[[Any], NoReturn]
-"""End the process with this result, at once: what the caller holds is still open."""
+"""End the process with this result, at once: files that the caller holds are still open."""
 
 
 def in_a_dying_process(work: Callable[[Die], Any], *, trace_to: Path | None = None) -> Any:

@@ -20,7 +20,7 @@ def i1_known_leader(facts: Facts, epoch: Epoch, leader_id: ReplicaId, node: Disk
     """I1, seen from a follower: it follows no replica that was not elected in the epoch."""
     known = facts.leaders.get(epoch)
     if known is None:
-        return f"{node.key} takes {leader_id} for the leader of epoch {epoch}, which nobody has won"
+        return f"{node.key} takes {leader_id} for the leader of epoch {epoch}, which no voter has won"
     return (
         None if known.id == leader_id else f"{node.key} takes {leader_id} for leader of epoch {epoch}, it was {known}"
     )
@@ -34,7 +34,7 @@ def i2_epoch_never_falls(node: DiskImage, before: Epoch, after: Epoch) -> Compla
 def i2_epoch_is_durable_before_it_is_spoken(
     facts: Facts, node: DiskImage, durable: ElectionState | None, epoch: Epoch
 ) -> Complaint:
-    """I2: whatever epoch a node speaks of stands on its disk, so that no restart takes it back."""
+    """I2: every epoch that a node names stands on its disk, so that no restart takes it back."""
     facts.spoken_epochs[node.key] = max(epoch, facts.spoken_epochs.get(node.key, 0))
     kept = 0 if durable is None else durable.epoch
     return None if epoch <= kept else f"{node.key} speaks of epoch {epoch}, on its disk is {kept}"
@@ -56,16 +56,16 @@ def i3_vote_is_not_forgotten(node: DiskImage, before: ElectionState | None, afte
 
 
 def i3_amnesia_gives_no_vote(node: DiskImage, durable: ElectionState | None, candidate: ReplicaKey) -> Complaint:
-    """I3: who has forgotten its votes gives none, nor a pre-vote, until that is safe again (scenario E3)."""
+    """I3: a voter that has forgotten its votes gives none, nor a pre-vote, until that is safe again (scenario E3)."""
     if durable is None or not durable.amnesiac:
         return None
-    return f"{node.key} gives {candidate} its vote, and has forgotten whom it voted for before"
+    return f"{node.key} gives {candidate} its vote, and has forgotten its earlier votes"
 
 
 def i5_leader_has_everything_committed(facts: Facts, epoch: Epoch, node: DiskImage) -> Complaint:
-    """I5, leader completeness: who is elected has every record that was committed in an earlier epoch.
+    """I5, leader completeness: an elected leader has every record that was committed in an earlier epoch.
 
-    Not in a later one: the votes of a candidate that stood still may win it an epoch that is over, and harm nobody.
+    Not in a later one: the votes of a candidate that stood still may win it an epoch that is over, and do no harm.
     """
     tail = facts.committed_before(epoch)
     if tail is None or node.chain.covering(tail.base_offset) is tail:
@@ -92,7 +92,7 @@ def i5_no_vote_for_a_shorter_log(
 def i12_vote_is_durable_before_it_is_spoken(
     node: DiskImage, durable: ElectionState | None, epoch: Epoch, candidate: ReplicaKey
 ) -> Complaint:
-    """I12: a vote, for another or for oneself, is on disk before anybody hears of it."""
+    """I12: a vote, for another or for oneself, is on disk before any message tells it."""
     voted = durable.voted_key if durable is not None and durable.epoch == epoch else None
     if voted is not None and is_same(voted, candidate):
         return None

@@ -85,7 +85,7 @@ class Chain:
         return dropped
 
     def begin_at(self, entry: LogEntry | None) -> None:
-        """Begin anew behind `entry`, the last one that a snapshot covers. It stays, as the end of what is known."""
+        """Begin anew behind `entry`, the last one that a snapshot covers. It stays, as the end of the known log."""
         self.entries = [] if entry is None else [entry]
         self._bases = [] if entry is None else [entry.base_offset]
 
@@ -150,7 +150,7 @@ class Facts:
         return max(earlier, key=lambda tail: tail.end_offset, default=None)
 
     def forget_votes(self, voter: ReplicaKey, kept: ElectionState) -> None:
-        """Let a voter have voted for nobody since its disk held `kept`."""
+        """Let a voter have cast no vote since its disk held `kept`."""
         self.votes = {
             (key, epoch): candidate
             for (key, epoch), candidate in self.votes.items()
@@ -160,8 +160,8 @@ class Facts:
     def was_committed(self, entry: LogEntry, epoch: Epoch) -> bool:
         """Whether that entry was committed in an epoch up to this one.
 
-        What later epochs commit, an earlier leader who has not heard of them may lack; and a copy in an earlier epoch
-        counts for nothing.
+        An earlier leader that has not heard of later epochs may lack their committed records; and a copy in an earlier
+        epoch counts for nothing.
         """
         tail = self.committed_before(epoch + 1)
         known = tail is not None and entry.base_offset < tail.end_offset

@@ -1,4 +1,4 @@
-"""The parts that several kinds of trouble share: who may lose something, and how it comes back."""
+"""The parts that several kinds of trouble share: the voters that may lose something, and how they come back."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def spared_voter(world: World, random: chance.Random) -> SimulatedNode | None:
     """Pick a voter whose disk may lose something: one at a time, and none that is the only voter of a set in some log.
 
     The voters may be changing meanwhile. If the others cannot elect each other then, they cannot be asked to
-    (`liveness.electable`), and what was acknowledged must be there all the same.
+    (`liveness.electable`), and acknowledged records must be there all the same.
     """
     count, kept = len(world.current_voters()), world.kept_voters()
     sets = [world.checker.voters_of(node) for node in world.nodes.values()]

@@ -1,6 +1,6 @@
 """The kinds of trouble that the simulator makes: each is begun with one call, and says how to end it.
 
-Whatever happens here must be survived: no kind may destroy what was flushed, and none lets a replica lie.
+Every kind of trouble here must be survived: no kind may destroy what was flushed, and none lets a replica lie.
 """
 
 from __future__ import annotations

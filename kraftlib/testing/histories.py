@@ -37,10 +37,10 @@ def places_of(world: World) -> Places:
 def i10_log_holds_what_callers_were_told(world: World) -> None:
     """I10, at the end: an acknowledged value stands in the log once, an unknown one at most once, a refused one never.
 
-    What was appended together stands together and in order, or not at all.
+    Values appended together stand together and in order, or not at all.
     """
     if world.subject.value is not None:
-        return  # whoever brings his own values may bring one twice
+        return  # an application with values of its own may bring one twice
     places = places_of(world)
     for call in world.workload.appends:
         found = [places.get(value, []) for value in call.values]
@@ -81,12 +81,12 @@ def i21_history_is_linearizable(world: World) -> None:
 
 
 def i14_snapshots_say_what_the_log_says(world: World) -> None:
-    """I14, at the end: what was written to a snapshot, or read, is what all records before its offset come to."""
+    """I14, at the end: a snapshot, written or read, equals the state after all records before its offset."""
     expected: dict[int, list[tuple[str, int]]] = {}
     for node_id, offset, state in world.snapshots:
         expected.setdefault(offset, []).append((f"the snapshot of node {node_id}", state))
     for offset, state in world.states.items():
-        expected.setdefault(offset, []).append(("what was read", state))
+        expected.setdefault(offset, []).append(("a state that was read", state))
     machine = world.subject.machine()
     try:
         for entry in world.checker.facts.committed.entries:
@@ -121,7 +121,7 @@ def history_of(world: World) -> list[LogCall]:
         elif unique and places.get(call.values[-1]):
             end_offset = places[call.values[-1]][0] + 1
         else:
-            continue  # not in the log, or nobody can say where
+            continue  # not in the log, or its place is unknown
         calls.append(
             LogCall(
                 reads=False,

@@ -41,7 +41,8 @@ class DiskImage(Disk, Protocol):
 
 @attrs.frozen
 class LostDisk:
-    """A disk that was taken away: it counts for what was committed while it was there, and for nothing later."""
+    """A disk that was taken away: it counts for records that were committed while it was there, and for nothing
+    later."""
 
     key: ReplicaKey
     chain: Chain

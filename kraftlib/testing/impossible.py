@@ -1,11 +1,11 @@
 """Requests that no replica of this cluster could mean: refused with the right error, and nothing is changed (L17).
 
-Late ones, too, and ones that were meant for somebody else: the network brings those rarely, and never at will.
+Late ones, too, and ones that were meant for another replica: the network brings those rarely, and never at will.
 
 The core fuzzer forges requests as well (`tools.core_fuzz.forged_requests`), for another question. There a request that
 was sent is bent at random, the receiver may do what it says, and only the promises of the whole quorum are judged. Here
 each request is one that must be refused, made for the state of its receiver, so that its one right answer is known and
-every other change of the state is an error. A list of both could say no more than what both say.
+every other change of the state is an error. A list of both could say no more than the two lists say.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Impossible:
     version: int | None = None
     """None: the newest."""
     granted: bool | None = None
-    """Of a Vote: what the answer must say."""
+    """Of a Vote: the answer that must come."""
     parts: bool = False
     """Of a Fetch: whether the answer must say where the logs part, or name a snapshot, and hold no records."""
 
@@ -298,7 +298,7 @@ KINDS: Final[Mapping[str, Make]] = {
     for name, value in list(globals().items())
     if name.startswith(("_vote", "_old_vote", "_voter", "_leader", "_fetch", "_snapshot"))
 }
-"""Every kind by what it is."""
+"""Every kind by its name."""
 
 
 def error_of(response: Any) -> int:

@@ -1,8 +1,8 @@
 """Increments in a simulation: a state machine that knows what it has changed, and the real snapshotter on real files.
 
-Some seeds draw such a state machine. Its replicas then write snapshots as those of an application do: after so many
-records, each as an increment on what was before, merged into a checkpoint now and then. Whatever is loaded from a
-checkpoint and its increments is compared with what the log comes to (I14).
+Some seeds draw such a state machine. Its replicas then write snapshots as those of an application do: after a number of
+records, each as an increment on the one before, merged into a checkpoint now and then. Every state loaded from a
+checkpoint and its increments is compared with that of the log (I14).
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class IncrementDirectory:
 
 
 class WatchedIncrements(Increments):
-    """The chain of one life; what is loaded from it is kept for the comparison with the log."""
+    """The chain of one life; loaded states are kept for the comparison with the log."""
 
     def __init__(self, world: World, process: Process, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)

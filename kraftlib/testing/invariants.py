@@ -30,7 +30,7 @@ def i4_same_place_same_record(entry: LogEntry, batch: Batch, parent: LogEntry | 
 
 
 def i6_no_divergence_below_the_high_watermark(facts: Facts, node: DiskImage, high_watermark: Offset) -> Complaint:
-    """I6: what a node takes for committed is the same for all.
+    """I6: the records that a node takes for committed are the same for all.
 
     `high_watermark` was raised just now; because entries are linked, looking at its last one is enough.
     """
@@ -66,7 +66,7 @@ def i8_majority_before_commit(
 ) -> Complaint:
     """I8, the commit rule: only beyond the start of the own epoch, and with a majority of the latest voter set.
 
-    What counts is what is on the disks of the voters at this moment, not what they said (I9).
+    Only the disks of the voters at this moment count, not their messages (I9).
     """
     if high_watermark <= epoch_start:
         return f"leader {node.key} commits up to {high_watermark}, its epoch starts at {epoch_start}"
@@ -80,14 +80,15 @@ def i8_majority_before_commit(
 
 
 def i8_new_leader_committed_nothing(node: DiskImage, known: Offset | None, epoch_start: Offset) -> Complaint:
-    """I8: what a leader knew as a follower is no high watermark of its epoch, in which it has committed nothing."""
+    """I8: the high watermark that a leader knew as a follower is not that of its epoch, in which it has committed
+    nothing."""
     if known is None or known > epoch_start:
         return None
     return f"leader {node.key} goes by the high watermark {known} before its epoch starts at {epoch_start}"
 
 
 def i9_committed_is_durable(facts: Facts, nodes: Mapping[ReplicaId, DiskImage]) -> Complaint:
-    """I9, durability: what was committed stands on the disks of a majority, whatever crashed."""
+    """I9, durability: committed records stand on the disks of a majority, through all crashes."""
     tail, voters = facts.committed.tail, facts.committed_under
     if tail is None:
         return None
@@ -115,7 +116,7 @@ def i10_acknowledged_is_committed(
 def i11_nothing_committed_is_truncated(
     facts: Facts, node: DiskImage, dropped: Sequence[LogEntry], high_watermark: Offset, epoch: Epoch
 ) -> Complaint:
-    """I11: no log drops what was committed up to the epoch that it is in, or what it took for committed itself."""
+    """I11: no log drops records that were committed up to its epoch, or that it took for committed itself."""
     if not dropped:
         return None
     first = dropped[0]
@@ -189,7 +190,7 @@ def i13_only_the_leader_writes(
 
 
 def i13_epoch_opens_with_its_leader(node: DiskImage, entry: LogEntry, voters: Sequence[ReplicaKey]) -> Complaint:
-    """I13: the first record of an epoch says who leads it, who votes, and which majority of them elected him."""
+    """I13: the first record of an epoch names its leader, the voters, and the majority that elected it."""
     if entry.parent is not None and entry.parent.epoch == entry.epoch:
         return None
     controls = [control for _, control in decode_control_batch(entry.batch)] if entry.batch.is_control else []
@@ -226,7 +227,7 @@ def i15_listener_in_order(node: DiskImage, expected: Offset, base_offset: Offset
 
 
 def i15_listener_hears_committed_only(facts: Facts, node: DiskImage, last_offset: Offset, epoch: Epoch) -> Complaint:
-    """I15: what a listener is given is committed."""
+    """I15: records given to a listener are committed."""
     entry = facts.committed.covering(last_offset)
     if entry is not None and entry.epoch == epoch:
         return None
@@ -314,7 +315,7 @@ def i18_same_bytes(nodes: Iterable[DiskImage], start: Offset, end: Offset) -> Co
 
 
 def i19_bounds(node: DiskImage, sizes: Mapping[str, tuple[int, int]]) -> Complaint:
-    """I19: what a replica keeps stays within bounds. `sizes` gives each what there is, and its limit."""
+    """I19: the memory of a replica stays within bounds. `sizes` gives each what there is, and its limit."""
     beyond = {name: size for name, (size, limit) in sizes.items() if size > limit}
     return f"{node.key} has too many: {beyond}" if beyond else None
 
@@ -342,7 +343,7 @@ def e8_leader_that_gets_nowhere_resigns(node: DiskImage, stalled_ms: int, limit_
     """E8: a leader that commits nothing, with followers that fetch and do not get on, gives up."""
     if stalled_ms <= limit_ms:
         return None
-    return f"{node.key} still leads, and has committed nothing of what waits for {stalled_ms} ms, limit {limit_ms}"
+    return f"{node.key} still leads, and has committed no waiting record for {stalled_ms} ms, limit {limit_ms}"
 
 
 def i19_every_request_is_answered(node: DiskImage, forgotten: Sequence[int]) -> Complaint:
@@ -357,7 +358,7 @@ def i22_nothing_unexpected(node: DiskImage, error: BaseException) -> Complaint:
 
 
 def v6_a_change_that_is_done_is_committed(facts: Facts, what: str, key: ReplicaKey) -> Complaint:
-    """V6: who was told that a voter was added or removed finds it so in the committed log, at some place."""
+    """V6: a voter that was reported as added or removed is so in the committed log, at some place."""
     entry = facts.committed.tail
     while entry is not None:
         if entry.voters is not None and (key in entry.voters) == (what == "add"):
@@ -367,7 +368,7 @@ def v6_a_change_that_is_done_is_committed(facts: Facts, what: str, key: ReplicaK
 
 
 def v6_an_upgrade_that_is_done_is_committed(facts: Facts) -> Complaint:
-    """V6: who was told that the quorum is dynamic now finds its voters, with directory ids, in the committed log."""
+    """V6: a quorum that was reported as dynamic has its voters, with directory ids, in the committed log."""
     entry = facts.committed.tail
     while entry is not None:
         if entry.voters and all(voter.directory_id is not None for voter in entry.voters):

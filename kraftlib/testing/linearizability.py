@@ -120,7 +120,7 @@ def check_each(
 
 
 class _Search:
-    """Takes calls out of the list of what is not explained yet, and puts them back where that leads nowhere.
+    """Takes calls out of the list of unexplained ones, and puts them back where that leads nowhere.
 
     From the left, every beginning up to the first end may be next: that end's call, and those that overlap it.
     """
@@ -129,7 +129,7 @@ class _Search:
         self._model = model
         self._head = _Event(-1, Call(action=None, began=0))
         self._open_ends = 0
-        # At one time, what begins comes before what ends.
+        # At one time, calls that begin come before calls that end.
         events: list[tuple[int, int, _Event]] = []
         for number, call in enumerate(calls):
             begin = _Event(number, call)
@@ -213,7 +213,7 @@ class LogCall:
 
     began: int
     ended: int | None = None
-    """None: its caller knows nothing. What is not in the log is not in the history either."""
+    """None: its caller knows nothing. A call that is not in the log is not in the history either."""
 
     what: str = ""
     """For people."""

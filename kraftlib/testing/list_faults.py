@@ -1,8 +1,8 @@
-"""Lists of static voters that somebody edits by hand: refused where a replica has run, and compared on contact (I16).
+"""Lists of static voters that are edited by hand: refused where a replica has run, and compared on contact (I16).
 
-Two lists are no way to change the voters: a majority of the one and a majority of the other need not meet. What
-kraftlib promises is that they do not mix. That new replicas which are a majority of their own list elect each other
-cannot be kept from them, so they are fewer here. Replicas of older releases do not compare; with them, nobody edits.
+Two lists are no way to change the voters: a majority of the one and a majority of the other need not meet. kraftlib
+promises that they do not mix. That new replicas which are a majority of their own list elect each other cannot be kept
+from them, so they are fewer here. Replicas of older releases do not compare; with them, no list is edited.
 """
 
 from __future__ import annotations

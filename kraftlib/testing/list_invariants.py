@@ -1,4 +1,4 @@
-"""The invariants of static voter lists that somebody has edited (I16): see `invariants`."""
+"""The invariants of static voter lists that were edited (I16): see `invariants`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def i16_only_another_list_is_refused(
 
 
 def i16_lists_do_not_mix(node: DiskImage, ids: Sequence[ReplicaId], said: bytes | None, what: str) -> Complaint:
-    """I16: who says that it counts other static voters gets no vote and no records.
+    """I16: a replica that says it counts other static voters gets no vote and no records.
 
     `said` is what the request says; None if it says nothing, and empty if the voters of its sender stand in its log.
     """

@@ -1,4 +1,4 @@
-"""A listener on every simulated replica, which holds KRaft to what it promises its listeners (I15)."""
+"""A listener on every simulated replica, which holds KRaft to its promises to listeners (I15)."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ TAKEOVERS: Final = 6
 """Attempts in vain, as rare as they get, that the voter which is wanted as leader may need: votes may be split."""
 
 ELECTIONS_MAX: Final = 20
-"""So many epochs may a voter have stood for in vain, and told an observer of, before it went down."""
+"""The number of epochs for which a voter may have stood in vain, and told an observer of, before it went down."""
 
 
 class StuckError(Exception):
@@ -51,11 +51,11 @@ class StuckError(Exception):
 def electable(world: World) -> list[SimulatedNode]:
     """Return the replicas that could win: voters by their own log, and a majority of their voters has no longer log.
 
-    A leader that removes itself counts itself out as soon as the record is in its log. If it reaches nobody else, and
-    the old voters need that replica's vote for a majority, they are stuck: it refuses them, for its log is longer, and
-    does not stand, for it is no voter by its own log (scenario E13; in Raft it would stand, thesis 4.2.2).
+    A leader that removes itself counts itself out as soon as the record is in its log. If it reaches no other replica,
+    and the old voters need that replica's vote for a majority, they are stuck: it refuses them, for its log is longer,
+    and does not stand, for it is no voter by its own log (scenario E13; in Raft it would stand, thesis 4.2.2).
 
-    Who has forgotten its votes gives none and gets none, and who lacks records does not stand.
+    A voter that has forgotten its votes gives none and gets none, and one that lacks records does not stand.
     """
     nodes, checker = world.nodes, world.checker
 
@@ -123,7 +123,7 @@ def v3_everybody_catches_up(world: World, invariant: str = "V3", nodes: Sequence
 
 
 def v7_service_resumes(world: World) -> None:
-    """V7: a new append is acknowledged, without anybody's help."""
+    """V7: a new append is acknowledged, without any help."""
     limit_ms = patience_ms(world)
     first = len(world.workload.appends)
     was_running = world.workload.running
@@ -141,7 +141,8 @@ def v7_service_resumes(world: World) -> None:
 
 
 def last_burst(world: World) -> None:
-    """Append faster than a disk can flush, and then no more: what came during a flush must be flushed all the same."""
+    """Append faster than a disk can flush, and then no more: appends that came during a flush must be flushed all the
+    same."""
     leader = world.leader()
     if leader is None:
         return
@@ -151,9 +152,9 @@ def last_burst(world: World) -> None:
 
 
 def e9_returning_voter_disturbs_nobody(world: World) -> None:
-    """E9: a voter that was cut off for several election timeouts comes back, and nobody loses its leader.
+    """E9: a voter that was cut off for several election timeouts comes back, and no replica loses its leader.
 
-    It comes back in the midst of asking for votes, and what it asked meanwhile arrives at once.
+    It comes back in the midst of asking for votes, and its earlier requests arrive at once.
     """
     leader = world.leader()
     voters = world.whole_voters()
@@ -189,7 +190,7 @@ def v6_changes_come_to_an_end(world: World) -> None:
     limit_ms = 20 * next(iter(world.nodes.values())).config.request_timeout_ms
     for asked in world.admin.changes:
         if asked.error_code is None and world.now_ms - asked.asked_us // 1_000 > limit_ms:
-            _violated(world, "V6", f"nobody said what became of it: {asked}")
+            _violated(world, "V6", f"its outcome was never told: {asked}")
 
 
 def whoever_joins_has_joined(world: World) -> None:
@@ -239,7 +240,7 @@ def call_elections_for_whoever_is_ahead(world: World) -> None:
     """Let the leader resign, as an operator does, while an observer is in a newer epoch than the leader.
 
     It has heard of that epoch from a voter which stood for it and is down now. A leader does not take a newer epoch
-    from a Fetch, or anybody could depose it; so the observer waits for the next election, as with Kafka's leaders.
+    from a Fetch, or any peer could depose it; so the observer waits for the next election, as with Kafka's leaders.
     """
 
     def ahead() -> bool:
@@ -322,7 +323,7 @@ def u3_states_are_equal(world: World) -> None:
 
 
 def i18_logs_are_equal(world: World) -> None:
-    """I18, at the end: the logs of all nodes hold the same bytes, and what is flushed is all of it."""
+    """I18, at the end: the logs of all nodes hold the same bytes, and all of them are flushed."""
     checker, nodes = world.checker, list(world.nodes.values())
     start = max(node.log.start_offset for node in nodes)
     checker.check(inv.i18_same_bytes, nodes, start, world.committed_end)
@@ -335,7 +336,7 @@ def i18_logs_are_equal(world: World) -> None:
                     parts.append(bytes(batch.data))
                     offset = batch.end_offset
         except CorruptBatchError:
-            continue  # damage that nobody has read yet, so nobody has repaired it
+            continue  # damage that was not read yet, so it is not repaired either
         images.add(b"".join(parts))
     if len(images) > 1:
         _violated(world, "I18", f"the logs of {len(nodes)} nodes have {len(images)} different contents")
@@ -364,7 +365,7 @@ def i19_nothing_is_left_over(world: World) -> None:
 def i20_idle_quorum_is_quiet(world: World) -> None:
     """I20 and V2: without appends, replicas sleep between their Fetches, and no voter starts an election.
 
-    Damage that nobody has read yet may be found just then, and its leader resigns.
+    Damage that was not read yet may be found just then, and its leader resigns.
     """
     config = next(iter(world.nodes.values())).config
     seconds = 2

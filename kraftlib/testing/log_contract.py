@@ -123,7 +123,7 @@ def what_does_not_continue_the_log_is_refused(open_log: OpenLog) -> None:
     for wrong in (some_batch(3, 2), some_batch(1, 2), some_batch(2, 1)):
         refuses(InvariantError, partial(log.append, [wrong]), f"appending {wrong!r} at 2@2")
     refuses(InvariantError, lambda: log.append([some_batch(2, 3), some_batch(3, 2)]), "an epoch that falls")
-    ensure(log.end_offset == 2 and len(read_all(log)) == 2, "what is refused leaves no trace")
+    ensure(log.end_offset == 2 and len(read_all(log)) == 2, "a refused batch leaves no trace")
     fill(log, 3)
     log.close()
 
@@ -144,18 +144,19 @@ def epochs_are_noted(open_log: OpenLog) -> None:
 
 
 def a_flush_makes_durable_what_was_appended(open_log: OpenLog) -> None:
-    """And says up to where."""
+    """And it says up to which offset."""
     log = open_log()
     fill(log, 1, 1)
     ensure(log.flush() == 2 == log.flushed_offset, "a flush reaches the end")
     fill(log, 1)
-    ensure((log.flushed_offset, log.end_offset) == (2, 3), "what comes after a flush is not durable")
+    ensure((log.flushed_offset, log.end_offset) == (2, 3), "batches after a flush are not durable")
     ensure(log.flush() == 3 == log.flush(), "a flush may be repeated")
     log.close()
 
 
 def a_flush_runs_beside_appends_and_reads(open_log: OpenLog) -> None:
-    """On another thread, as the disk thread of the engine does; each vouches for what was there when it began."""
+    """On another thread, as the disk thread of the engine does; each vouches for the batches that were there when it
+    began."""
     log = open_log()
     ends: list[tuple[int, int, int]] = []
     done = threading.Event()
@@ -170,7 +171,7 @@ def a_flush_runs_beside_appends_and_reads(open_log: OpenLog) -> None:
         try:
             for number in range(300):
                 fill(log, 1 + number // 100)
-                ensure(log.read(number, 1)[0].base_offset == number, "what was appended is read while a flush runs")
+                ensure(log.read(number, 1)[0].base_offset == number, "appended batches are read while a flush runs")
         finally:
             done.set()
         flushing.result(timeout=60)
@@ -186,7 +187,7 @@ def a_truncation_drops_whole_batches(open_log: OpenLog) -> None:
     ensure(log.truncate(8) == 8, "there is nothing beyond the end")
     ensure(log.truncate(6) == 6, "a truncation at a boundary is exact")
     ensure(log.truncate(3) == 2, "a batch that reaches beyond the end goes as a whole")
-    ensure((log.end_offset, log.flushed_offset) == (2, 2), "what remains is durable")
+    ensure((log.end_offset, log.flushed_offset) == (2, 2), "the rest is durable")
     ensure([start.epoch for start in log.epoch_starts()] == [1], "epochs go with their batches")
     fill(log, 3, 3)
     ensure([(b.base_offset, b.epoch) for b in read_all(log)] == [(0, 1), (2, 3), (3, 3)], "other batches take over")
@@ -208,7 +209,7 @@ def a_closed_log_opens_as_it_was(open_log: OpenLog) -> None:
     refuses(StorageError, lambda: fill(log, 2), "an append to a closed log")
     again = open_log()
     ensure(read_all(again) == before, "batches are there again")
-    ensure(again.flushed_offset == again.end_offset == 9, "what was closed is durable")
+    ensure(again.flushed_offset == again.end_offset == 9, "a closed log is durable")
     ensure([start.start_offset for start in again.epoch_starts()] == [0, 3], "epochs are there again")
     ensure(list(again.snapshots()) == [snapshot_id], "snapshots are there again")
     fill(again, 3)
@@ -227,7 +228,7 @@ def a_snapshot_exists_once_frozen(open_log: OpenLog) -> None:
     sink = log.create_snapshot(snapshot_id)
     sink.write(b"0123")
     sink.write(memoryview(b"456789"))
-    ensure(sink.size == 10 and sink.read_at(3, 4) == b"3456", "what is written can be read before it is frozen")
+    ensure(sink.size == 10 and sink.read_at(3, 4) == b"3456", "written bytes can be read before the snapshot is frozen")
     ensure(not log.snapshots(), "a snapshot that is being written does not exist yet")
     sink.freeze()
     sink.abort()
@@ -263,7 +264,7 @@ def an_installed_snapshot_replaces_the_log(open_log: OpenLog) -> None:
 
 
 def its_size_is_that_of_its_batches(open_log: OpenLog) -> None:
-    """Retention counts it: it grows with what is appended, and what is dropped no longer counts."""
+    """Retention counts it: it grows with each append, and dropped batches no longer count."""
     log = open_log()
     sizes = [log.size_bytes]
     for _ in range(2):
@@ -272,7 +273,7 @@ def its_size_is_that_of_its_batches(open_log: OpenLog) -> None:
     log.flush()
     sizes.append(log.size_bytes)
     least = sum(len(batch.data) for batch in read_all(log))
-    ensure(sizes[0] < sizes[1] < sizes[2] <= sizes[3], f"sizes grow with what is appended: {sizes}")
+    ensure(sizes[0] < sizes[1] < sizes[2] <= sizes[3], f"sizes grow with each append: {sizes}")
     ensure(sizes[3] >= least, f"{least} bytes of batches count as {sizes[3]}")
     log.truncate(1)
     ensure(log.size_bytes < sizes[2], f"a truncation makes it smaller: {sizes[2]}, then {log.size_bytes}")
@@ -285,7 +286,7 @@ def its_size_is_that_of_its_batches(open_log: OpenLog) -> None:
 
 
 def what_a_snapshot_replaces_may_go(open_log: OpenLog) -> None:
-    """But nothing from its end on; how much below it is for the log to say."""
+    """But nothing from its end on; the log decides how much below it goes."""
     log = open_log()
     fill(log, 1, 1, 2, 2, 3, records=2)
     store_snapshot(log, 2, 1)

@@ -44,7 +44,7 @@ def snapshot_between_epochs(world: World, random: chance.Random) -> Undo | None:
 
 
 def forget_log(world: World, random: chance.Random) -> Undo | None:
-    """Let a node forget what its latest snapshot replaces: who is further behind has to fetch that snapshot."""
+    """Let a node forget what its latest snapshot replaces: a follower further behind has to fetch that snapshot."""
     node = leader_or_any(world, random)
     if node is not None and node.process is not None:
         cut_log(node.process)

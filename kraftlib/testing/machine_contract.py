@@ -131,12 +131,12 @@ def what_is_frozen_stays_as_it_is(subject: Subject) -> None:
         twin.restore(iter(_read_again(subject, frozen)))
         ensure(
             state_of(subject, twin) == expected,
-            "what freeze() or snapshot() returned has changed with records that were applied later: copy it",
+            "the values of freeze() or snapshot() have changed with records that were applied later: copy them",
         )
 
 
 def a_snapshot_changes_nothing(subject: Subject) -> None:
-    """Replicas take snapshots when they like: it must make no difference to what comes."""
+    """Replicas take snapshots when they like: the records after it must have the same effect."""
     quiet, busy = subject.machine(), subject.machine()
     for number, record in enumerate(records(subject, 7)):
         if number % 7 == 0:

@@ -31,7 +31,7 @@ Progress = Callable[[str], None]
 
 @attrs.frozen(kw_only=True)
 class Minimized:
-    """A failing run, and what it takes."""
+    """A failing run, and the strikes that it takes."""
 
     violation: InvariantViolation
     """As the small run broke it."""
@@ -59,7 +59,7 @@ class Minimized:
 
 
 class OutOfTimeError(Exception):
-    """No run more; what was found so far is the result."""
+    """No run more; the result so far stands."""
 
 
 def minimize(

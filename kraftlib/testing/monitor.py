@@ -1,7 +1,7 @@
-"""Looks at every replica now and then: for what shows only over time.
+"""Looks at every replica now and then: for faults that show only over time.
 
-A leader whom no majority has asked for anything for too long must have given up (E7), as must one whose disk hangs
-(S10) and one whose followers ask and get nowhere (E8), and nobody may spin (I20).
+A leader that no majority has sent a request for too long must have given up (E7), as must one whose disk hangs (S10)
+and one whose followers ask and get nowhere (E8), and no replica may spin (I20).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Seen:
     """Start of the time in which it was checked without a break, with the same voters."""
     voters: Sequence[ReplicaKey] = ()
     stalled_at: tuple[Epoch, Offset | None, Sequence[ReplicaKey]] | None = None
-    """While it leads and something waits to be committed: what is committed, and by whom it is decided."""
+    """While it leads and something waits to be committed: its committed offset, and the voters that decide it."""
     stalled_since_us: int = 0
 
 
@@ -91,7 +91,7 @@ class Monitor:
         self._check_commits(node, process, seen)
         self._check_removal(node, seen)
         view = process.replica.state.log
-        # What is missing in a damaged log may be the voters.
+        # The missing records of a damaged log may name the voters.
         is_all_there = view.end_offset == node.chain.end_offset and not view.holes
         if is_all_there and (node.chain.tail is not None or node.disks == 1):
             believed = [voter.key for voter in view.voters.latest]

@@ -3,8 +3,8 @@
 A run with all kinds at once is less likely to find a bug than many runs with a few kinds each: some faults keep others
 from mattering.
 
-What is drawn does not depend on what happens: each strike has its number, its time and a seed of its own. So any of
-them can be left out, and the others stay what they are; that is how a failing run is made smaller (`minimizer`).
+The draws do not depend on the run: each strike has its number, its time and a seed of its own. So any of them can be
+left out, and the others stay what they are; that is how a failing run is made smaller (`minimizer`).
 """
 
 from __future__ import annotations

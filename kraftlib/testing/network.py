@@ -1,9 +1,8 @@
 """The network between simulated nodes: connections as TCP gives them, over links that can do worse.
 
 A connection carries requests one way and answers the other, each in order, and answers leave in the order of their
-requests. It is lost when the process at the other end dies, when somebody resets it, or when an answer is "close";
-whoever made it then hears that his requests failed. A machine that vanishes silently is noticed by nobody until it is
-back.
+requests. It is lost when the process at the other end dies, when it is reset, or when an answer is "close"; its maker
+then hears that the requests failed. A machine that vanishes silently is not noticed until it is back.
 
 A link between two nodes has a delay and may lose, repeat or reorder messages, or be cut in one direction: then it drops
 what comes, or holds it back until it is healed, as a kernel that sends again does.
@@ -36,7 +35,7 @@ FIRST_PORT: Final = 9_000
 """Node `n` listens on this plus `n`."""
 
 SILENCE_US: Final = 3_000_000
-"""A connection over which nothing has come for so long while something should is replaced by a new one."""
+"""A connection over which nothing has come for this long although an answer is due is replaced by a new one."""
 
 
 @attrs.define
@@ -51,7 +50,7 @@ class Link:
     duplication: float = 0.0
     reordering: float = 0.0
     retransmission_us: int = 0
-    """If set, what is lost comes after all, so much later, and all behind it waits: TCP's view of a lost packet."""
+    """If set, a lost message comes after all, this much later, and all behind it waits: TCP's view of a lost packet."""
     uneven_us: int = 0
     """Messages over the connection for the log, or over those beside it, arrive so much later."""
     slows_log: bool = False
@@ -137,7 +136,7 @@ class Answer:
 
 
 class Port:
-    """The network as one process sees it: what its executor sends through (`kraftlib.runtime.ports.Answers`)."""
+    """The network as one process sees it: its executor sends through it (`kraftlib.runtime.ports.Answers`)."""
 
     def __init__(self, network: SimulatedNetwork, receiver: Receiver) -> None:
         self.node_id = receiver.node_id
@@ -199,7 +198,7 @@ class Port:
         self.respond(request_id, attrs.evolve(response, responses=(attrs.evolve(topic, partitions=(partition,)),)))
 
     def expect(self, connection: Connection, correlation_id: int, request: Message, version: int) -> int:
-        """Return the id under which a request that has arrived is to be answered."""
+        """Return the id by which a request that has arrived is to be answered."""
         answer = Answer(connection, correlation_id, request, version)
         connection.answers.append(answer)
         self._next_request_id += 1
@@ -208,7 +207,7 @@ class Port:
 
 
 class SimulatedNetwork:
-    """All links, and who listens where."""
+    """All links, and the node behind each address."""
 
     def __init__(
         self, timeline: Timeline, random: chance.Random, trace: Trace, watcher: Watcher, recoder: Recoder
@@ -220,7 +219,8 @@ class SimulatedNetwork:
         self.unreachable: set[ReplicaId] = set()
         """Machines that are gone without a word: nothing comes back from them, not even a refusal."""
         self.older: set[ReplicaId] = set()
-        """Nodes that run an older release: they, and who asks them, speak older versions, and nothing newer."""
+        """Nodes that run an older release: they, and their peers towards them, speak older versions, and nothing
+        newer."""
         self.links: dict[tuple[ReplicaId, ReplicaId], Link] = {}
         self.corruption = 0.0
         """Share of the Fetch responses that arrive with a flipped bit."""
@@ -314,7 +314,7 @@ class SimulatedNetwork:
             self.timeline.at(arrives_us + int(random() * 40 * link.jitter_us), deliver, *arguments)
 
     def heal(self, links: Iterable[Link]) -> None:
-        """Let cut links work again; what they held back arrives."""
+        """Let cut links work again; held back messages arrive."""
         for link in links:
             link.cut = False
             held, link.held = link.held, []

@@ -43,7 +43,7 @@ def isolate(world: World, random: chance.Random) -> Undo | None:
 def lonely_leader(world: World, random: chance.Random) -> Undo | None:
     """Cut the leader off and let it append records that no other replica gets: its log is truncated later (L2).
 
-    Who reads there meanwhile must not be told what was so before the others had another leader (C2).
+    A read there meanwhile must not return a state from before the others had another leader (C2).
     """
     leader = world.leader()
     if leader is None or len(world.nodes) == 1:
@@ -61,7 +61,7 @@ def lonely_leader(world: World, random: chance.Random) -> Undo | None:
 def unheard_leaders(world: World, random: chance.Random) -> Undo | None:
     """Cut each leader off as it is elected, and let the one before be heard again (Raft, figure 8; scenario L2, L4).
 
-    So the first records of each epoch, and a few more, are on one disk only, and whoever leads next lacks them.
+    So the first records of each epoch, and a few more, are on one disk only, and the next leader lacks them.
     """
     leader = world.leader()
     if leader is None or len(world.current_voters()) < 3:
@@ -115,7 +115,7 @@ def loss(world: World, random: chance.Random) -> Undo:
 
 
 def packet_loss(world: World, random: chance.Random) -> Undo:
-    """Lose packets, as TCP shows it: what was lost comes later, and all behind it waits."""
+    """Lose packets, as TCP shows it: a lost one comes later, and all behind it waits."""
     share = random.choice((0.02, 0.1, 0.3))
 
     def begin(link: Link) -> None:

@@ -100,7 +100,7 @@ class SimulatedNode:
         return self.process is not None and self.process.replica.role is Role.PROSPECTIVE
 
     def start(self) -> None:
-        """Begin a new life on what the disk holds."""
+        """Begin a new life from the disk."""
         if self.process is not None:
             return
         self.lives += 1
@@ -118,7 +118,7 @@ class SimulatedNode:
         process.begin()
 
     def end(self, ending: Ending, *, silently: bool = False) -> None:
-        """End the life that runs; what survives it is up to its `ending`."""
+        """End the life that runs; its `ending` decides what survives."""
         process = self.process
         if process is None:
             return
@@ -150,7 +150,7 @@ class SimulatedNode:
     def damage_log(self, *, latent: bool, places: int = 1) -> bool:
         """Lose some committed records of a node that is down; return whether there were any to lose.
 
-        Nobody knows of a `latent` loss until somebody reads there. They are lost in so many `places` at most.
+        A `latent` loss is unknown until a read meets it. They are lost in so many `places` at most.
         """
         # Nothing up to which the log may be cut back any time: all of the loss would be cut off with it.
         safe = [entry for entry in self._world.checker.facts.committed.entries if self.has(entry)]
@@ -189,7 +189,7 @@ class SimulatedNode:
         *,
         goal: Offset,
     ) -> None:
-        """Put an older copy in the place of a directory that nobody uses. It is whole once its log reaches `goal`."""
+        """Put an older copy in the place of a directory that is not in use. It is whole once its log reaches `goal`."""
         self.log, self.elections, self.chain = log, MemoryQuorumStateStore(election), Chain()
         for entry in entries:
             self.chain.append(entry)

@@ -1,7 +1,7 @@
 """One life of a replica on a simulated machine.
 
-What runs is the real thing: the assembly that a node runs, with its core, executor, applier and housekeeping. Only
-what it stands on is simulated.
+The real parts run: the assembly that a node runs, with its core, executor, applier and housekeeping. Only the platform
+below them is simulated.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Ending(enum.IntEnum):
     """The way in which a life ended."""
 
     KILLED = 1
-    """The process was killed: what it had written is in the kernel's hands, and stays."""
+    """The process was killed: its writes are in the kernel's hands, and stay."""
     POWER_LOST = 2
     """The machine lost power: unflushed data may be lost; peers lose the connection once the machine is back."""
     FAILED = 3
@@ -141,7 +141,7 @@ class Process:
         self.replica, self.executor, self.applier = parts.core, parts.executor, parts.applier
         self.waiters, self.metrics, self.housekeeping = parts.waiters, parts.metrics, parts.housekeeping
         self.retention = parts.housekeeping.retention
-        # What the checker has seen of it.
+        # The checker's view of it.
         self.seen_role_state: Any = None
         self.seen_epoch: Epoch = self.replica.epoch
         self.seen_high_watermark: Offset | None = None
@@ -257,7 +257,8 @@ class Process:
     def close(self) -> None:
         """Nothing to release."""
 
-    # --- Receiver: what the network delivers ------------------------------------------------------------------------
+    # --- Receiver: the deliveries of the network
+    # ------------------------------------------------------------------------
 
     def request_received(self, request_id: int, message: Any, version: int, peer: Peer) -> None:
         """A request is here."""
@@ -277,7 +278,7 @@ class Process:
         replica_id, now_us = request.replica_state.replica_id, self._world.timeline.now_us
         self.heard_us[replica_id] = now_us
         for partition in (partition for topic in request.topics for partition in topic.partitions):
-            # Where it stands is news to whoever begins to lead, and who has everything need not move.
+            # The position is news to a new leader, and one that has everything need not move.
             place = OffsetAndEpoch(epoch=partition.current_leader_epoch, offset=partition.fetch_offset)
             if self._fetched_from.get(replica_id) != place or place.offset >= self.node.chain.end_offset:
                 self._fetched_from[replica_id], self.moved_us[replica_id] = place, now_us
@@ -298,7 +299,8 @@ class Process:
         """A connection is gone, or could not be made."""
         self.deliver(self.router.connection_lost, destination, refused)
 
-    # --- LogObserver: what has become of the log --------------------------------------------------------------------
+    # --- LogObserver: changes of the log
+    # -----------------------------------------------------------------------------------
 
     def appended(self, batches: Sequence[Batch]) -> None:
         """These batches stand in the log."""

@@ -1,4 +1,4 @@
-"""Trouble with processes, their machines and their clocks, and requests that nobody should have sent."""
+"""Trouble with processes, their machines and their clocks, and requests that should not have been sent."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def restart_all_in_turn(world: World, random: chance.Random) -> Undo | None:
 
 
 def _start_newer(world: World, node: SimulatedNode) -> None:
-    """Start a node with the newest release, whatever it had before."""
+    """Start a node with the newest release, after any other."""
     if node.process is None:
         world.network.older.discard(node.key.id)
         node.start()

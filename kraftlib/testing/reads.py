@@ -1,4 +1,4 @@
-"""Applications that read: behind a barrier, on any replica, and with what they saw kept for the history (I21)."""
+"""Applications that read: behind a barrier, on any replica, and with the read state kept for the history (I21)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ClientRead:
 
 
 def read_on(world: World, process: Process, number: int) -> ClientRead:
-    """Begin a read on a replica, whatever its role."""
+    """Begin a read on a replica, in any role."""
     read = ClientRead(number, process, world, world.timeline.now_us)
     process.executor.read_barrier(read, 2 * process.node.config.request_timeout_ms)
     return read

@@ -3,9 +3,9 @@
     simulate(seed) -> Report         raises InvariantViolation
 
 Safety is checked all the time (`checker`). Here is the order of a run, and what must be true after the trouble: there
-is a leader soon (V1), everybody catches up (V3, V8), whatever could not go on goes on by itself (V7), whoever joins by
-himself votes (JOIN), whoever is wanted leads (PRIORITY), an idle quorum is quiet (I20, V2), the log holds exactly what
-callers were told (I10), and in an order that fits (I21).
+is a leader soon (V1), all replicas catch up (V3, V8), stalled work goes on by itself (V7), a replica that joins by
+itself votes (JOIN), the wanted voter leads (PRIORITY), an idle quorum is quiet (I20, V2), the log holds exactly the
+values that callers were told of (I10), and in an order that fits (I21).
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Simulation:
         self.drill = draw.choice(list(DRILLS)) if profile.faults else "E9"
         """The drill for the healthy quorum at the end."""
         if self.drill == "V4" and any(node.config.election_priority for node in self.world.nodes.values()):
-            self.drill = NO_DRILL  # whoever is wanted and hears too few is tried now and then, ever more rarely
+            self.drill = NO_DRILL  # a wanted voter that hears too few is tried now and then, ever more rarely
         if draw.random() < profile.mixed:
             # A cluster in the midst of an upgrade. Without pre-votes its elections are those of Raft, and no drill's.
             numbers = list(self.world.nodes)
@@ -189,7 +189,7 @@ class Simulation:
         liveness.whoever_joins_has_joined(world)
         liveness.whoever_is_wanted_leads(world)
         if self.drill != NO_DRILL:
-            # What left amid the trouble may be late still, and nothing overtakes it: no drill is about that.
+            # Messages from amid the trouble may be late still, and nothing overtakes them: no drill is about that.
             late_us = max(0, world.network.all_arrived_us() - world.timeline.now_us)
             world.run_for(late_us // MILLISECOND + 1)
             DRILLS[self.drill](world, chance.Random(self._draw.getrandbits(64)))
@@ -236,8 +236,8 @@ class Simulation:
     def _minority(self) -> Sequence[SimulatedNode]:
         """Draw as many voters as can be missing: those whose disk is gone are missing already.
 
-        Nobody, while somebody has forgotten its votes or lost records: without it, all others may be needed. Nor while
-        the voters are being changed: those that remain may need whoever was drawn.
+        None, while a voter has forgotten its votes or lost records: without it, all others may be needed. Nor while the
+        voters are being changed: those that remain may need the drawn ones.
         """
         world = self.world
         voters = world.current_voters()

@@ -73,10 +73,10 @@ def ask_the_impossible(world: World, process: Process, random: chance.Random, na
 
 
 def ask(world: World, process: Process, case: Impossible) -> str | None:
-    """Deliver a request at once; return what is wrong with what became of it, None if nothing is, or nothing yet."""
+    """Deliver a request at once; return the complaint about its outcome, None if there is none, or nothing yet."""
     deadline_ms = process.replica.deadline_ms()
     if deadline_ms is not None and deadline_ms <= process.node.clock.now_ms():
-        return None  # whatever is due would be done now, stranger or not
+        return None  # all due work would be done now, stranger or not
     if process.executor.appends.pending:
         return None  # the turn that takes the request would also write what waits
     stranger = Port(world.network, Stranger())
@@ -93,7 +93,7 @@ def ask(world: World, process: Process, case: Impossible) -> str | None:
     if changed is not None:
         return changed
     if not process.running or not answer.given:
-        return None  # it is busy with its disk: what is answered later is answered in another state
+        return None  # it is busy with its disk: a later answer is given in another state
     if (answer.response is None) != (case.expected is None):
         return f"the answer is {answer.response}, expected was {case.expected}"
     if answer.response is None:

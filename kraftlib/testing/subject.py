@@ -3,7 +3,7 @@
     subject = Subject(machine=Counter, value=lambda random, number: b"+%d" % random.randrange(10))
     simulate(7, subject=subject)
 
-Every replica feeds its own copy, through crashes, restarts and snapshots. What must hold:
+Every replica feeds its own copy, through crashes, restarts and snapshots. The promises:
 
     U1  the same record has the same result on every replica, and after every restart
     U2  a state machine raises nothing
@@ -68,7 +68,7 @@ class Subject:
     serde: RecordSerde[Any] = attrs.field(factory=BytesSerde)
 
     check: Callable[[StateMachine], None] | None = None
-    """Called with the state machine of every replica in the end; what it raises is a violation (U3)."""
+    """Called with the state machine of every replica in the end; an error that it raises is a violation (U3)."""
 
 
 DEFAULT = Subject(machine=HashChain)

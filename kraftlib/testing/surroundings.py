@@ -97,7 +97,7 @@ class SimulatedBackground:
             self._alone_us = None
 
     def run(self, function: Callable[[], Any], done: Done) -> None:
-        """As `Disk.run`. What a process asks for in its last moment is not done any more: it was killed."""
+        """As `Disk.run`. Work that a process asks for in its last moment is not done any more: it was killed."""
         if not (self._process.running or self._process.paused):
             return
         if self._alone_us is not None:

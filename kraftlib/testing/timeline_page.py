@@ -1,8 +1,8 @@
 """A run as a picture: one HTML file, without anything from elsewhere.
 
-A lane per node, coloured by epoch, with what happened to it; above them the strikes of the nemesis. The page draws
-itself, with a little plain script, from the steps of the trace that are written into it: `TimelinePage` collects them
-while the run goes on, also if it ends in a violation.
+A lane per node, coloured by epoch, with its events; above them the strikes of the nemesis. The page draws itself, with
+a little plain script, from the steps of the trace that are written into it: `TimelinePage` collects them while the run
+goes on, also if it ends in a violation.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The trace of a run: its steps are counted and hashed, and the latest are kept.
 
 The hash is over small integers only, so it is the same in every process, whatever PYTHONHASHSEED. Lines for people are
-made only if somebody wants to read them.
+made only on request.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Step(enum.IntEnum):
 
 
 class Entry(NamedTuple):
-    """One step: what happened to whom and when."""
+    """One step: its node, kind and time."""
 
     time_us: int
     step: Step

@@ -32,7 +32,7 @@ PATIENCE_S: Final = 10.0
 
 @attrs.define(eq=False)
 class Station:
-    """An engine that only takes notes: one transport, what it has heard, and in which order."""
+    """An engine that only takes notes: one transport, and its calls in their order."""
 
     transport: Transport
     endpoint: Endpoint = Endpoint("nowhere", 0)
@@ -220,7 +220,7 @@ async def a_peer_that_returns_is_reached_again(make: MakeTransport) -> None:
 
 
 async def none_instead_of_an_answer_closes_the_connection(make: MakeTransport) -> None:
-    """Some peers must not get an error code: what was answered before arrives, then the connection ends."""
+    """Some peers must not get an error code: earlier answers arrive, then the connection ends."""
     async with station(make, echo=False) as server, station(make) as client:
         there = Destination(1, server.endpoint)
         for frame in (b"first", b"second", b"third"):
@@ -255,7 +255,7 @@ async def a_disconnect_of_our_own_is_no_news(make: MakeTransport) -> None:
 
 
 async def destinations_of_different_numbers_share_nothing(make: MakeTransport) -> None:
-    """A bootstrap server and a voter may be one endpoint: what ends with one connection leaves the other alone."""
+    """A bootstrap server and a voter may be one endpoint: the end of one connection leaves the other alone."""
     async with station(make, echo=False) as server, station(make) as client:
         bootstrap, voter = Destination(-2, server.endpoint), Destination(1, server.endpoint)
         client.ask(bootstrap, b"who leads?")
@@ -292,12 +292,12 @@ async def closing_leaves_nobody_waiting(make: MakeTransport) -> None:
 
 async def closing_releases_every_descriptor(make: MakeTransport) -> None:
     """A client that is closed and made anew, again and again, must not run out of them: on both sides."""
-    await _meet(make)  # what a loop opens at its first use stays
+    await _meet(make)  # descriptors that a loop opens at its first use stay
     before = len(os.listdir("/proc/self/fd"))
     await _meet(make)
     await _meet(make)
     left = 0
-    for _ in range(int(PATIENCE_S * 100)):  # what was closed goes with the next turns of the loop
+    for _ in range(int(PATIENCE_S * 100)):  # closed ones go with the next turns of the loop
         left = len(os.listdir("/proc/self/fd")) - before
         if left <= 0:
             return

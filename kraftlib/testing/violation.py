@@ -7,7 +7,8 @@ Complaint = str | None
 
 
 class InvariantViolation(AssertionError):
-    """An invariant does not hold. The message names it, what was seen, and the one command that shows it again."""
+    """An invariant does not hold. The message names it, the facts that were seen, and the one command that shows it
+    again."""
 
     def __init__(
         self,

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def snapshot_amid_change(world: World, random: chance.Random) -> Undo | None:
-    """Change the voters; who has the record of that, and does not know it to be committed, cuts its log now (KIP-853).
+    """Change the voters; a replica that has the record of that, and does not know it to be committed, cuts its log now
+    (KIP-853).
 
     Its latest snapshot then stands in for the records before that one.
     """
@@ -103,7 +104,8 @@ def replace_disk(world: World, random: chance.Random) -> Undo | None:
 def change_amid_transfer(world: World, random: chance.Random) -> Undo | None:
     """Change the voters while a leader waits to hand over to who is down, and again once the first change was given up.
 
-    Whoever is down lacks something by then. What is submitted meanwhile waits to be appended: no log tells of it (M2).
+    A replica that is down lacks something by then. Changes submitted meanwhile wait to be appended: no log tells of it
+    (M2).
     """
     leader = world.leader()
     others = [node for node in world.living_voters() if node is not leader]

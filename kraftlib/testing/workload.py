@@ -1,7 +1,7 @@
-"""Applications that append to a simulated quorum, and what they were told became of each append.
+"""Applications that append to a simulated quorum, and the outcome they were told of each append.
 
-Every value is unique, so the log alone says what really happened to it. Callers mostly find the leader, sometimes one
-that is not any more, sometimes anybody.
+Every value is unique, so the log alone says what really happened to it. Callers mostly find the leader, sometimes a
+former one, sometimes any replica.
 """
 
 from __future__ import annotations

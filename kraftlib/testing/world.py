@@ -6,8 +6,8 @@
     world.nodes[leader].end(Ending.POWER_LOST)
     world.run_until_leader()
 
-The replicas run the real core, executor, applier and opening of a log; time, network and disks are simulated. What they
-promise is checked at everything that happens (`kraftlib.testing.invariants`): the first broken promise is raised as
+The replicas run the real core, executor, applier and opening of a log; time, network and disks are simulated. Their
+promises are checked at everything that happens (`kraftlib.testing.invariants`): the first broken promise is raised as
 `InvariantViolation`, with the command that shows it again.
 """
 
@@ -106,7 +106,7 @@ class World:
         self.results: dict[Offset, Any] = {}
         """The result of each record, from the replica that applied it first."""
         self.snapshots: list[tuple[ReplicaId, Offset, int]] = []
-        """Every snapshot that was written: by whom, up to where, and a checksum of the state in it."""
+        """Every snapshot that was written: its writer, its end, and a checksum of the state in it."""
         if snapshot_interval_records is None:
             snapshot_interval_records = SNAPSHOT_INTERVAL_RECORDS if is_incremental(subject) else 0
         self.snapshot_interval_records = snapshot_interval_records

@@ -37,7 +37,7 @@ def test_the_columns_follow_from_the_other_options() -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"startOffset": "5"}, "a stream goes on from where its checkpoint says"),
+        ({"startOffset": "5"}, "a stream goes on from the end in its checkpoint"),
         ({"maxBytesPerTriger": "5"}, "'maxBytesPerTrigger', of a stream"),
         ({"maxRecordsPerTrigger": "0"}, "above 0"),
         ({"onGap": "skip"}, "onGap='skip' must be one of fail, snapshot"),

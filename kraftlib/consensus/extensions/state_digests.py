@@ -302,7 +302,7 @@ def _note_undecided(state: ReplicaState, offset: Offset, told: Mapping[ReplicaId
         f"{id_}: {'unknown' if digest is None else digest.sha256.hex()[:16]}" for id_, digest in told.items()
     )
     logger.error(
-        "%s: the states of the replicas differ at offset %d, and none is that of a majority (%s): nobody is "
-        "quarantined; find the wrong ones, stop them, and start them again with empty directories",
+        "%s: the states of the replicas differ at offset %d, and none is that of a majority (%s): no "
+        "replica is quarantined; find the wrong ones, stop them, and start them again with empty directories",
         *(state.id_text, offset, text),
     )

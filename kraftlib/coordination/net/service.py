@@ -33,8 +33,7 @@ from kraftlib.wire.bounds import CHANGES
 
 TICK_MIN_S: Final = 0.025
 TICK_MAX_S: Final = 0.1
-"""The time between two looks of the leader for expired sessions and keys. A session lives on for two of them at
-most."""
+"""The time between two looks of the leader for expired sessions and keys. A session outlives its end by two at most."""
 
 TICK_SHARE: Final = 0.05
 """The part of the time that looking may take: with many sessions the leader looks less often."""

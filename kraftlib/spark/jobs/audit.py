@@ -1,6 +1,6 @@
 """The replica audit on Spark: executors read, compare in stretches, and judge what differs; the driver hears of ranges.
 
-See `kraftlib.analysis.audit_stretches` for what a stretch is, and why.
+`kraftlib.analysis.audit_stretches` explains stretches.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TASK_BYTES: Final = "512m"
 def audit(spark: SparkSession, path: str | os.PathLike[str], **options: object) -> Audit:
     """Compare all replicas below `path`. The answer is that of `kraftlib.analysis.audit.audit`.
 
-    What comes to the driver is ranges of what is wrong, bounded for each replica, however long the logs are.
+    Only ranges with faults come to the driver, a bounded number for each replica, however long the logs are.
     """
     from pyspark.sql import functions as f
 
@@ -88,7 +88,7 @@ def _judged(suspects: DataFrame, ranges: Sequence[ReplicaRange], options: ReadOp
 def _metadata_rows(spark: SparkSession, path: str, **options: object) -> Iterator[tuple[bytes, bytes]]:
     """Return key and value of the state of Kafka's metadata, folded by executors.
 
-    Raises: KraftError, if what is there is no such metadata.
+    Raises: KraftError, if there is no such metadata.
     """
     from pyspark.errors import PySparkException
 
@@ -138,8 +138,8 @@ def _stretches(spark: SparkSession, path: str | os.PathLike[str], given: Mapping
 
 
 def _edges(beside: DataFrame) -> tuple[list[dict[str, Any]], int]:
-    """Return the last offset of each replica, as far as it can be believed; and how many batches there are, of those
-    that stand in equal stretches one."""
+    """Return the last offset of each replica, as far as it can be believed; and the number of batches, of which those
+    that stand in equal stretches count as one."""
     from pyspark.sql import functions as f
 
     each = beside.select(*LOG, "told", f.posexplode("told").alias("place", "one"))

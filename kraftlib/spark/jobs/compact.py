@@ -1,10 +1,11 @@
-"""Jobs over logs: what `kraftlib.analysis.compacting` does in one process, on as many processors as Spark has.
+"""Jobs over logs: `kraftlib.analysis.compacting` does the same in one process, these on as many processors as Spark
+has.
 
 Each reads a pinned input, so that a log that grows meanwhile is one and the same in all its passes: the newest snapshot
-and the log behind it. What comes out is a table of key and value, fit for `write.format("kraft")`.
+and the log behind it. The result is a table of key and value, fit for `write.format("kraft")`.
 
 For the latest of each key the textbook plan, a window over all columns, moves every value through the shuffle. Here
-only keys and positions are grouped; what won is then picked out by position, eight bytes a row.
+only keys and positions are grouped; the winner is then picked out by position, eight bytes a row.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ def compact(
     """Return key and value of the last record of each key, of those that were not deleted.
 
     `key` and `value` are SQL over the columns key and value of a record, for strings or binary: records of KRaft have
-    no keys, so what tells them apart is in their values. A value of null deletes the key; a key of null is an error.
-    `options` are those of reading (endOffset, …).
+    no keys, so their values hold the fields that tell them apart. A value of null deletes the key; a key of null is an
+    error. `options` are those of reading (endOffset, …).
     """
     keyed = "key" if key == "key" else "key, value"
     rows = _rows(spark, path, keyed, {"pin": _pinned(path, options), "maxPartitionBytes": _GROUPED_BYTES, **options})
@@ -83,7 +84,7 @@ def fold(
 ) -> DataFrame:
     """Return key and value of the state to which the records lead, as `reducer` folds them, group by group.
 
-    Records at positions in `void`, ranges from first to last, are left out. What the reducer raises fails the job.
+    Records at positions in `void`, ranges from first to last, are left out. An error of the reducer fails the job.
     Groups are folded whole: the largest one must fit into the memory of an executor.
     """
     from pyspark.sql import functions as f
@@ -107,7 +108,8 @@ def fold(
 
 
 def metadata(spark: SparkSession, path: str | os.PathLike[str], **options: object) -> DataFrame:
-    """Return key and value of the state of a Kafka cluster: what a snapshot at the end of the log, or endOffset, holds.
+    """Return key and value of the state of a Kafka cluster: the content of a snapshot at the end of the log, or at
+    endOffset.
 
     The twin is `kraftlib.analysis.metadata_state.metadata_state`. Its errors fail the job.
     """

@@ -1,7 +1,7 @@
 """The state of a Kafka cluster as of an offset, on Spark: a view of the format, which one task folds.
 
-A fold is one record after the other, and what it makes fits into a controller's heap: so it is one task. What Spark
-adds is everything that is asked of the table behind it.
+A fold is one record after the other, and its result fits into a controller's heap: so it is one task. Spark adds the
+queries of the table behind it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Simulation seeds over executors; what a seed did is a row, even if it took its process with it.
+"""Simulation seeds over executors; the result of a seed is a row, even if it took its process with it.
 
 Without Spark: `kraftlib simulate --seeds A:B --jobs J`.
 """
