@@ -1,7 +1,6 @@
 """`kraftlib quorum add-voter | remove-voter | upgrade`: changes of the voter set, of a quorum of ours or of Kafka's.
 
-The leader is found from any replica and asked until it has done it; `kraftlib.runtime.client.voter_changes` deals with
-lost answers.
+The leader is found from any replica and asked until it has done it (see `kraftlib.runtime.client.voter_changes`).
 """
 
 from __future__ import annotations

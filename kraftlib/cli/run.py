@@ -89,12 +89,10 @@ def run_loop(config: RaftConfig, program: Coroutine[Any, Any, None]) -> None:
 def clients_of(config: RaftConfig, text: str | None = None, *, socket: Path | None = None) -> Endpoint | None:
     """Return where the clients of a replica connect, None for nowhere, by the option `--clients` or without it.
 
-    `socket` is the path of the Unix socket, if there is to be one and `text` names none; by default it is in the
-    directory of the replica.
+    `socket` is the path of the Unix socket, if there is to be one and `text` names none; by default it is in `directory`.
 
-    They are not asked who they are. So a port is for loopback, and for a replica that lets every peer in there: a
-    replica that is closed to other users of the machine by [tls], [sasl], [access] or a Unix socket must not be open
-    beside that. Raises: ConfigError.
+    Clients do not log in. So a port is on loopback, and refused if [tls], [sasl], [access] or a Unix socket close the
+    replica to other users of the machine. Raises: ConfigError.
     """
     places = (config.listen, config.unix_endpoint, *(voter.endpoint for voter in config.voters))
     on_socket = any(place is not None and socket_path(place.host) is not None for place in places)

@@ -94,7 +94,7 @@ class Proposals:
         except TimeoutError:
             raise attempts.outcome() from None
         except asyncio.CancelledError:
-            # By this replica, which ends; or by the caller, who does not want to know.
+            # By this replica, which ends; or by the caller, which does not wait for the outcome.
             if attempts.in_doubt and self._replica.has_ended:
                 raise attempts.outcome("this replica ended meanwhile") from None
             raise
@@ -111,7 +111,7 @@ class Proposals:
                 appending = self._replica.append(values, level)
                 attempts.in_doubt = True
                 return Proposed(*await appending)
-            except NotLeaderError as error:  # also from `appending`: what was not written was not appended
+            except NotLeaderError as error:  # also from `appending`: values that were not written were not appended
                 attempts.in_doubt = was_in_doubt
                 if not was_in_doubt:
                     attempts.reason = error
