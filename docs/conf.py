@@ -38,7 +38,7 @@ _INLINE_CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 def docstring_to_rst(app: Any, what: str, name: str, obj: object, options: Any, lines: list[str]) -> None:
     """Turn a docstring of ours, which is plain text, into reStructuredText.
 
-    `code` in single backticks becomes code, and what stands indented after an empty line is shown as it is.
+    `code` in single backticks becomes code, and text indented after an empty line is shown as it is.
     """
     out: list[str] = []
     for line in lines:

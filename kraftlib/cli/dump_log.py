@@ -2,7 +2,7 @@
 
 The text is that of Kafka 4.3.1's `kafka-dump-log --cluster-metadata-decoder`, line by line, so that the two can be
 compared. Unlike Kafka's tool, it goes on where a record cannot be decoded, says why, demands the header and the footer
-of a checkpoint, and ends with exit status 1 where it found damage (Kafka's ends with 0). The last lines on stderr list it.
+of a checkpoint, and ends with exit status 1 where it found damage (Kafka's ends with 0). It ends with a list on stderr.
 """
 
 from __future__ import annotations

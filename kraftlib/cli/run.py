@@ -89,7 +89,7 @@ def run_loop(config: RaftConfig, program: Coroutine[Any, Any, None]) -> None:
 def clients_of(config: RaftConfig, text: str | None = None, *, socket: Path | None = None) -> Endpoint | None:
     """Return where the clients of a replica connect, None for nowhere, by the option `--clients` or without it.
 
-    `socket` is the path of the Unix socket, if there is to be one and `text` names none; by default it is in `directory`.
+    `socket` is the path of the Unix socket, if there is one and `text` names none; by default in `directory`.
 
     Clients do not log in. So a port is on loopback, and refused if [tls], [sasl], [access] or a Unix socket close the
     replica to other users of the machine. Raises: ConfigError.
