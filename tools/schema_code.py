@@ -1,6 +1,6 @@
 """Declarations as code, written from Kafka's schemas: the text to start a new message, or a new version of one, from.
 
-What comes out needs `ruff format`, and a docstring that says what the message is for.
+The output needs `ruff format`, and a docstring with the purpose of the message.
 """
 
 from __future__ import annotations

@@ -258,7 +258,7 @@ def _field_layout(fields: Iterable[SchemaField], version: int, shared: set[str],
     for field in fields:
         path = prefix + field.name
         if version not in field.versions:
-            # What only one side knows, and has not in this version, is no difference.
+            # A field that only one side knows, and does not have in this version, is no difference.
             if path in shared:
                 lines.append(f"{path} is absent, {'dropped' if field.ignorable else 'refused'} when set")
             continue

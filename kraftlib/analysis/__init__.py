@@ -1,6 +1,6 @@
 """Logs and snapshots as tables: record batches become Arrow columns, in one process and without Spark.
 
-    files      paths, globs and URIs; what lies below them; ranged reads
+    files      paths, globs and URIs; the files below them; ranged reads
     splits     which byte ranges hold what is asked for; never found by scanning for something like a batch
     headers    the headers of a chunk of batches as columns
     decoder    the records of a chunk as columns, thousands at a time

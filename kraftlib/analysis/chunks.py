@@ -235,7 +235,7 @@ class _Chunks:
     # Damage
 
     def find_the_way(self, reason: str) -> Gap | None:
-        """Move to where reading can go on, and return the range between."""
+        """Move to the next readable position, and return the range between."""
         start, offset = self.position, min(self.next_offsets, default=None)
         proven = self.way_on.end_of_batch(start, self.next_offsets, own_length=False)
         if proven is None and self.may_be_unfinished(start):

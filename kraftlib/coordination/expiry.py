@@ -8,7 +8,7 @@ So a session that is not renewed lives for its ttl at least, from the moment at 
 for its ttl, one election and the ttl again at most: if the leader is lost when the first is nearly over.
 
 A leader that was paused has heard of no renewal meanwhile, while its followers may have waited. So its pause does not
-count: the measured time goes on from where it stood.
+count: the measured time goes on unchanged.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class Groups:
         return append
 
     def leader_known(self) -> None:
-        """Another leader became known, or none is known any more: what may be proposed twice is not waited for."""
+        """Another leader became known, or none is known: appends that may be repeated do not wait for an answer."""
         for group in self._under_way.values():
             for append in group:
                 if append.repeatable:

@@ -114,7 +114,7 @@ class Appends:
     def follows(self, level: int) -> bool:
         """Whether an append of `level` is refused for no other reason than that another replica leads.
 
-        Who only asks need not raise: the traceback of an error keeps all frames below it alive.
+        A caller that only asks need not raise: the traceback of an error keeps all frames below it alive.
         """
         is_well = self._failure is None and not self._closing
         return self._accumulator is None and is_well and (level != APPLIED or self.waiters.apply_failure is None)

@@ -41,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker."""
     config.addinivalue_line(
         "markers",
-        "kraft_simulation(seeds=range(20), profile='swarm', trouble_ms=None): what the fixture simulates",
+        "kraft_simulation(seeds=range(20), profile='swarm', trouble_ms=None): seeds of the fixture",
     )
 
 

@@ -61,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
         "script. It needs a JDK, and Maven once. On a busy machine processor time suffers less than seconds.",
     )
     add = found.add_argument
-    add("--scenes", default=",".join(SCENES), help=f"what to measure ({','.join(SCENES)})")
+    add("--scenes", default=",".join(SCENES), help=f"the things to measure ({','.join(SCENES)})")
     add("--long", action="store_true", help="the sizes of the goals: up to a million partitions, 16 GB of memory")
     add("--without-kafka", action="store_true", help="measure ours alone")
     add("--kafka", default="4.3.1", metavar="RELEASE", help="(4.3.1)")
@@ -106,7 +106,7 @@ async def run(options: argparse.Namespace, home: Path, found: dict[str, Any]) ->
     except TimeoutError:
         if not bound.expired():
             raise
-        say(f"not done within {options.minutes} minutes: what follows is what was measured until then")
+        say(f"not done within {options.minutes} minutes: the measurements until then follow")
         return False
     return True
 

@@ -1,4 +1,4 @@
-"""The dearest frames of each API: what one frame of a stranger costs a replica, in ms.
+"""The dearest frames of each API: the cost of one frame of a stranger for a replica, in ms.
 
     python -m tools.fuzz.dear_frames
 

@@ -3,7 +3,7 @@
     dev.py fuzz --port --seconds 120 --seed 1        two minutes
     dev.py fuzz --port --seconds 86400 --rate 0      a campaign: as fast as one processor can
 
-The corpus are the requests of `tests/data/*/wire.jsonl.gz` and the dearest frames of each API. What must hold: the
+The corpus are the requests of `tests/data/*/wire.jsonl.gz` and the dearest frames of each API. The promises: the
 replica lives, logs no error, lets no exception reach its event loop, and goes on to commit; once the strangers are
 gone its resident memory is at most 1.2 times that of before. The report has the 99th percentile of a commit before and
 during the attack. A seed decides which frames are sent; how they meet the replica's own work is up to the machine.
@@ -71,7 +71,7 @@ class Strangers:
             if self._chance.random() < 0.8 and not one.recv(1 << 20):
                 raise ConnectionResetError
         except BlockingIOError:
-            pass  # nothing to read yet, or nobody reads what we send
+            pass  # nothing to read yet, or our bytes are not read
         except OSError:
             one.close()
             self._open[place] = None
@@ -84,7 +84,7 @@ class Strangers:
 
 
 def run(*, seconds: float, seed: int, rate: int) -> dict[str, Any]:
-    """Attack a replica for so long, with `rate` frames a second (0: as fast as can be); return the report."""
+    """Attack a replica for that time, with `rate` frames a second (0: as fast as can be); return the report."""
     chance, frames = random.Random(seed), corpus()
     with subprocess.Popen(
         [sys.executable, "-m", "tools.fuzz.victim"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT

@@ -25,7 +25,7 @@ COMMIT_PAUSE_S = 0.01
 
 
 class Faults(logging.Handler):
-    """Keeps what no stranger may cause: errors in the log, and exceptions that nobody has caught."""
+    """Keeps what no stranger may cause: errors in the log, and uncaught exceptions."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)

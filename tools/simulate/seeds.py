@@ -18,7 +18,7 @@ from tools.simulate.program import counting
 
 
 def run_seed(seed: int, *, profile: str, trouble_ms: int | None = None, subject: str | None = None) -> Report | Finding:
-    """Run one seed of a profile or of a theme; what it breaks comes back as a value.
+    """Run one seed of a profile or of a theme; a broken promise comes back as a value.
 
     Raises: ConfigError for a profile that does not exist.
     """
@@ -31,7 +31,7 @@ def run_seed(seed: int, *, profile: str, trouble_ms: int | None = None, subject:
 
 
 def fuzz_seed(seed: int, *, theme: str) -> Report | Finding:
-    """Run one seed of the core fuzzer; what it breaks comes back as a value."""
+    """Run one seed of the core fuzzer; a broken promise comes back as a value."""
     with quiet(), collecting_rarely():
         try:
             return fuzz(seed, theme)

@@ -1,4 +1,4 @@
-"""The conversation of reads: from which offset on does a read miss nothing that was committed before it was asked?
+"""The conversation of reads: an offset from which on a read misses nothing that was committed before it.
 
 A leader may have been deposed without knowing it, so it first asks a majority whether it still leads, and only then
 says what is committed (the read index of the Raft thesis, 6.4). It asks by sending BeginQuorumEpoch again, which any
