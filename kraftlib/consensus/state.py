@@ -44,7 +44,7 @@ FADING_MAX: Final = 6
 doubled."""
 
 LAST_RESORT_ROUNDS: Final = 2
-"""For so many rounds of the others, each a fetch timeout and an election, a voter waits that cannot serve as leader."""
+"""The rounds of the others, each a fetch timeout and an election, for which a voter that cannot serve waits."""
 
 OF_OUR_EPOCH: Final = (Leader, Resigned)
 """The roles in which a replica is the leader that its epoch has, or had."""

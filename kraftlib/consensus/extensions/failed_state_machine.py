@@ -10,12 +10,13 @@ both votes. So for one fetch timeout the leader waits for every voter that may b
 first that has everything. It follows that:
 
 * if it is the only voter, or no other one catches up, it leads on and takes nothing;
-* if the state machines of all voters have failed, they lead by turns, and nothing is appended that nobody could apply.
+* if the state machines of all voters have failed, they lead by turns, and no record is appended that no replica could
+  apply.
 
-The others may lack records that it has, and then nobody is elected without it. So it stands as they do, but later by
+The others may lack records that it has, and then no voter is elected without it. So it stands as they do, but later by
 `ReplicaState.reluctance_ms`: two rounds of the others, in each of which they miss a leader for the fetch timeout and
-hold an election that lasts two election timeouts at most. Who can be elected without it has been by then, but for
-chance; and if it stands too early after all, that costs an epoch. Elected it takes nothing, brings the others up to
+hold an election that lasts two election timeouts at most. A voter that can be elected without it has been by then, but
+for chance; and if it stands too early after all, that costs an epoch. Elected it takes nothing, brings the others up to
 date, and hands over as above; the fetch timeout in which it waits for all of them begins with its leadership.
 """
 

@@ -4,8 +4,8 @@
 as a last resort only; a leader hands over. Its snapshots from after the last agreement are set aside: a replica that
 loaded one would have a wrong state, too. It asks the leader for a snapshot that ends where its state was found to
 differ, or later, and so tells it of the difference; the leader takes one if it has none. That is downloaded like any
-other, and the log then begins at its end: what is before it would only lead to the wrong state again. The log behind it
-stays, since it was acknowledged.
+other, and the log then begins at its end: the records before it would only lead to the wrong state again. The log
+behind it stays, since it was acknowledged.
 """
 
 from __future__ import annotations
