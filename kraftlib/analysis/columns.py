@@ -28,6 +28,8 @@ NO_TIMESTAMP: Final = -1
 
 _MILLIS_MAX: Final = (2**63 - 1) // 1_000
 _FRAME_VERSION: Final = 1
+_COPIED_TOGETHER_MAX: Final = 4_096
+"""Larger values take as long in either way."""
 _CONTROL_NAMES: Final = {int(control): control.name.lower() for control in ControlType}
 _CODEC_NAMES: Final = {int(codec): codec.name.lower() for codec in Codec}
 
@@ -106,7 +108,9 @@ def millis_of(headers: Headers, fields: Fields) -> Array:
 def timestamps(millis: Array) -> Any:
     """Return ms since 1970 as Arrow's timestamps; Kafka's -1 is null."""
     missing = millis == NO_TIMESTAMP
-    return pa.array((millis * 1_000).view("datetime64[us]"), mask=missing if missing.any() else None).cast(TIMESTAMP)
+    if missing.any():
+        return pa.array((millis * 1_000).view("datetime64[us]"), mask=missing).cast(TIMESTAMP)
+    return pa.Array.from_buffers(TIMESTAMP, len(millis), [None, pa.py_buffer(millis * 1_000)])
 
 
 def binaries(area: bytes, start: Array, size: Array) -> Any:
@@ -115,6 +119,8 @@ def binaries(area: bytes, start: Array, size: Array) -> Any:
     absent = size < 0
     if count == 0 or absent.all():
         return pa.nulls(count, pa.binary())
+    if 0 < (width := int(size[0])) <= _COPIED_TOGETHER_MAX and (size == width).all():
+        return _binaries_of_one_size(area, start, width)
     # Value, gap, value, gap, ...: offsets of Arrow must be back to back, and every second range is a value.
     offsets = np.empty(2 * count, dtype=np.int32)
     offsets[0::2] = start
@@ -123,6 +129,18 @@ def binaries(area: bytes, start: Array, size: Array) -> Any:
     both = pa.BinaryArray.from_buffers(pa.binary(), 2 * count - 1, buffers)
     chosen = pa.array(np.arange(0, 2 * count, 2, dtype=np.int32), mask=absent if absent.any() else None)
     return both.take(chosen)
+
+
+def _binaries_of_one_size(area: bytes, start: Array, size: int) -> Any:
+    """As `binaries`, where all have the same size: numpy copies items of one size in less time than Arrow does others.
+
+    Each item is that many bytes, of any area that has so many.
+    """
+    items = np.ndarray((len(area) - size + 1,), dtype=f"V{size}", buffer=area, strides=(1,))
+    offsets = np.arange(0, (len(start) + 1) * size, size, dtype=np.int32)
+    return pa.BinaryArray.from_buffers(
+        pa.binary(), len(start), [None, pa.py_buffer(offsets), pa.py_buffer(items[start])]
+    )
 
 
 def frame_numbers(rows: Rows) -> tuple[Array, Array, Array]:

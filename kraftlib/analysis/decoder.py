@@ -1,7 +1,8 @@
 """Records of many batches as numpy arrays: the fast twin of `kraftlib.records.record`, which reads one by one.
 
-Where records begin is found first (`analysis.record_places`), and then all their fields are read together, those of
-short records in a faster way (`analysis.short_records`). The records must satisfy what the slow reader demands: each
+Batches whose records are all alike are read by arithmetic (`analysis.regular_records`). Of others, where records begin
+is found first (`analysis.record_places`), and then all their fields are read together, those of short records in a
+faster way (`analysis.short_records`). The records must satisfy what the slow reader demands: each
 ends where its length says and within its batch, offsets ascend within the batch, nothing is left over. A batch that
 does not is reported by its index, and its records are left out; the slow reader says what is wrong with it.
 """
@@ -14,6 +15,7 @@ import attrs
 import numpy as np
 
 from kraftlib.analysis.record_places import Blocks, locate
+from kraftlib.analysis.regular_records import RegularRecords, read_regular
 from kraftlib.analysis.short_records import read_short
 from kraftlib.analysis.varints import Array, read_lengths, read_longs
 
@@ -67,16 +69,55 @@ def decode(blocks: Blocks) -> tuple[Fields, Array]:
     if not counts.any():
         return _no_records(), np.flatnonzero(bad)
     area = np.frombuffer(blocks.area, dtype=np.uint8)
+    regular = read_regular(area, blocks, counts)
+    if regular is None:
+        fields, refused = _read_any_blocks(area, blocks, counts)
+    else:
+        fields, refused = _with_others(regular, area, blocks, counts)
+    bad[refused] = True
+    if bad.any():
+        fields = fields.select(~bad[fields.batch])
+    return fields, np.flatnonzero(bad)
+
+
+def _with_others(regular: RegularRecords, area: Array, blocks: Blocks, counts: Array) -> tuple[Fields, Array]:
+    """Return the records of all blocks, and the blocks that are refused: all that are not regular are read here."""
+    batch = np.repeat(np.arange(len(counts)), counts)
+    none = np.broadcast_to(0, len(batch))
+    fields = Fields(
+        batch=batch,
+        timestamp_delta=none,
+        offset_delta=regular.offset_delta,
+        key_start=regular.value_start,
+        key_size=np.broadcast_to(-1, len(batch)),
+        value_start=regular.value_start,
+        value_size=regular.value_size,
+        headers_start=regular.end,
+        header_count=none,
+        end=regular.end,
+    )
+    others = np.flatnonzero(~regular.read)
+    if not counts[others].any():
+        return fields, _NO_INDEXES
+    read, refused = _read_any_blocks(area, blocks.select(others), counts[others])
+    places = np.flatnonzero(~regular.read[batch])
+    joined = {"batch": batch}
+    for name in _FIELDS[1:]:
+        joined[name] = np.array(getattr(fields, name))
+        joined[name][places] = getattr(read, name)
+    return Fields(**joined), others[refused]
+
+
+def _read_any_blocks(area: Array, blocks: Blocks, counts: Array) -> tuple[Fields, Array]:
+    """Return the records of all blocks, and the indexes of those blocks in which some do not fit."""
     start, end = locate(area, blocks, counts)
+    bad = np.zeros(len(counts), dtype=bool)
     has_any = counts > 0
     bad[has_any] = end[np.cumsum(counts)[has_any] - 1] != blocks.end[has_any]
     batch = np.repeat(np.arange(len(counts)), counts)
     fields, wrong = _read_fields(area, batch, start, end)
     wrong |= _offsets_do_not_ascend(fields, blocks.last_delta)
-    if wrong.any():
-        bad[batch[wrong]] = True
-    if bad.any():
-        fields = fields.select(~bad[batch])
+    bad[batch[wrong]] = True
     return fields, np.flatnonzero(bad)
 
 

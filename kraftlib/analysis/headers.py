@@ -43,7 +43,6 @@ _LENGTH_MIN: Final = HEADER_SIZE - LENGTH_PREFIX_SIZE
 _LENGTH_AT: Final = 8
 _MAGIC_AT: Final = 16
 _INT: Final = struct.Struct(">i")
-_IN_HEADER: Final = np.arange(HEADER_SIZE)
 
 
 class Stop(enum.Enum):
@@ -147,8 +146,9 @@ def _why_broken(magic: int, length: int) -> str:
 
 def headers_at(data: bytes | memoryview, starts: Array) -> Headers:
     """Return the headers at the positions `starts` (int64), each of which has 61 bytes in `data`."""
-    area = np.frombuffer(data, dtype=np.uint8)
-    rows = area[starts[:, None] + _IN_HEADER].view(HEADER)[:, 0] if len(starts) else np.empty(0, dtype=HEADER)
+    rows = np.empty(0, dtype=HEADER)
+    if len(starts):
+        rows = np.ndarray((len(data) - HEADER_SIZE + 1,), dtype=HEADER, buffer=data, strides=(1,))[starts]
 
     def field(name: str, kind: Any = np.int64) -> Array:
         return rows[name].astype(kind)

@@ -34,6 +34,16 @@ class Blocks:
     last_delta: Array
     """Last offset of each batch, less its base offset."""
 
+    def select(self, chosen: Array) -> Blocks:
+        """Return the blocks that `chosen`, a mask or indexes, names, of the same area."""
+        return attrs.evolve(
+            self,
+            start=self.start[chosen],
+            end=self.end[chosen],
+            count=self.count[chosen],
+            last_delta=self.last_delta[chosen],
+        )
+
 
 def locate(area: Array, blocks: Blocks, counts: Array) -> tuple[Array, Array]:
     """Return where each record begins, with its length, and where the next one begins, or the way ended.

@@ -214,11 +214,11 @@ class RecordColumns:
             millis=millis_of(headers, fields),
             crc_ok=chunk.crc_ok[members] if self.options.verify_crc else None,
         )
-        odd = np.unique(fields.batch[abs(rows.millis) > _MILLIS_MAX]).tolist()
+        if not len(rows) or (rows.millis.min() >= -_MILLIS_MAX and rows.millis.max() <= _MILLIS_MAX):
+            return self.within(rows), problems
+        odd = np.unique(fields.batch[(rows.millis < -_MILLIS_MAX) | (rows.millis > _MILLIS_MAX)]).tolist()
         problems += [self.bad(chunk, int(members[index]), "has a timestamp that no date can be") for index in odd]
-        if odd:
-            rows = rows.select(~np.isin(fields.batch, odd))
-        return self.within(rows), problems
+        return self.within(rows.select(~np.isin(fields.batch, odd))), problems
 
     def why(self, headers: Headers, index: int, block: bytes) -> str:
         """Return what the plain reader says of a block that was refused."""

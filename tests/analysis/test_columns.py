@@ -94,3 +94,13 @@ def test_a_missing_timestamp_is_null() -> None:
 def test_one_value_stands_for_all_rows() -> None:
     assert repeated("x", 2, pa.string()).to_pylist() == ["x", "x"]
     assert repeated(None, 2, pa.int32()).to_pylist() == [None, None]
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 4_096, 4_097])
+def test_values_of_one_size_are_copied_from_their_places(size: int) -> None:
+    area = bytes(range(256)) * 40
+    start = np.array([0, 5, len(area) - size])
+    found = binaries(area, start, np.full(3, size))
+    found.validate(full=True)
+    assert found.to_pylist() == [area[at : at + size] for at in start.tolist()]
+    assert found.type == pa.binary()

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kraftlib.analysis import record_places
-from kraftlib.analysis.decoder import decode, headers_of
-from kraftlib.analysis.record_places import Blocks
-from kraftlib.errors import CorruptBatchError
-from kraftlib.records.record import Header, Record, decode_block, encode_block
-
-Block = tuple[bytes, int, int]
-"""Bytes, number of records, last offset delta."""
+from kraftlib.analysis.decoder import headers_of
+from kraftlib.records.record import Header, Record, encode_block
+from tests.analysis.blocks import Block, by_columns, one_by_one
 
 HEADERS = st.builds(Header, st.text(max_size=3), st.none() | st.binary(max_size=3))
 SIZES = st.none() | st.binary(max_size=4) | st.integers(60, 70).map(bytes) | st.integers(8_180, 8_200).map(bytes)
@@ -30,44 +25,6 @@ def blocks(draw: st.DrawFn) -> Block:
         headers = tuple(draw(st.lists(HEADERS, max_size=2)))
         records.append(Record(delta, timestamp, draw(SIZES), draw(SIZES), headers))
     return encode_block(records, base_offset=0, base_timestamp=0), len(records), max(delta, 0)
-
-
-def by_columns(given: list[Block], *, lead: bytes = b"\x01\x02") -> list[list[Record] | None]:
-    """Decode all blocks at once; None stands for one that is refused."""
-    area, starts = lead, []
-    for block, _, _ in given:
-        starts.append(len(area))
-        area += block + lead  # as in a file, where the header of the next batch follows
-    start = np.array(starts, dtype=np.int64)
-    sizes = np.array([len(block) for block, _, _ in given], dtype=np.int64)
-    count, last_delta = (np.array([block[i] for block in given], dtype=np.int64) for i in (1, 2))
-    fields, bad = decode(Blocks(area=area, start=start, end=start + sizes, count=count, last_delta=last_delta))
-    found: list[list[Record] | None] = [None if i in bad else [] for i in range(len(given))]
-    for i, batch in enumerate(fields.batch.tolist()):
-        key, value = (
-            None if size[i] < 0 else area[at[i] : at[i] + size[i]]
-            for at, size in ((fields.key_start, fields.key_size), (fields.value_start, fields.value_size))
-        )
-        at, count = int(fields.headers_start[i]), int(fields.header_count[i])
-        headers = [] if not count else headers_of(area, at, count, at + size_of_headers(area, at, count))
-        assert headers is not None
-        delta, timestamp = int(fields.offset_delta[i]), int(fields.timestamp_delta[i])
-        record = Record(delta, timestamp, key, value, tuple(Header(*header) for header in headers))
-        found[batch].append(record)  # type: ignore[union-attr]
-    return found
-
-
-def size_of_headers(area: bytes, at: int, count: int) -> int:
-    """Return how many bytes follow until the headers are over, by trying."""
-    return next(size for size in range(len(area)) if headers_of(area, at, count, at + size) is not None)
-
-
-def one_by_one(block: Block) -> list[Record] | None:
-    data, count, last_delta = block
-    try:
-        return list(decode_block(data, count, base_offset=0, last_offset=last_delta, base_timestamp=0))
-    except CorruptBatchError:
-        return None
 
 
 @pytest.fixture(params=["lockstep", "one by one"], autouse=True, scope="module")
