@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from kraftlib.analysis.layout import checked_layout, with_storage_options
-from kraftlib.analysis.other_names import instead_of
+from kraftlib.analysis.other_names import instead_of, translated
 from kraftlib.analysis.schemas import REPORTS, VIEWS
 from kraftlib.analysis.value_decoder import decoder_name
 from kraftlib.errors import ConfigError
@@ -130,7 +130,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
     """Return the options that `given` spells. Raises: ConfigError that names the option, its value and the remedy."""
     values: dict[str, Any] = {}
     bounds: dict[str, dict[str, int]] = {"offset": {}, "epoch": {}, "timestamp": {}}
-    for name, text in given.items():
+    for name, text in translated(given).items():
         known = _KNOWN.get(name.lower())
         if known is None:
             raise ConfigError(f"there is no option {name!r}{_remedy(name)}")

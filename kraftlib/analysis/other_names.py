@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Final
+
+from kraftlib.errors import ConfigError
 
 _NOT_NEEDED: Final = "leave it out, since the columns are those of the view; the option columns names fewer"
 _ALL_BELOW: Final = "leave it out, since everything below the path is read; the path may be a glob"
@@ -26,15 +30,67 @@ _INSTEAD: Final = {
     "subscribepattern": _ONE_LOG,
     "assign": _ONE_LOG,
     "kafka.bootstrap.servers": "a table is read from files, and a stream from a quorum by bootstrap",
-    "startingoffsets": _OF_A_STREAM,
-    "endingoffsets": "a table has endOffset",
-    "startingtimestamp": "a table has startTimestamp",
-    "endingtimestamp": "a table has endTimestamp",
     "maxoffsetspertrigger": _OF_A_STREAM,
     "maxrecordspertrigger": _OF_A_STREAM,
     "maxbytespertrigger": _OF_A_STREAM,
     "failondataloss": "it is for a stream; a table has mode",
 }
+_ALREADY_SO: Final = {
+    "inferschema": ("true", "false"),
+    "mergeschema": ("true", "false"),
+    "recursivefilelookup": ("true",),
+    "ignorecorruptfiles": ("false",),
+}
+"""Name -> the words that ask for what a table does anyway."""
+_EARLIEST: Final = "earliest"
+_LATEST: Final = "latest"
+_OFFSETS: Final = {
+    "startingoffsets": (_EARLIEST, "startOffset", "startTimestamp"),
+    "endingoffsets": (_LATEST, "endOffset", "endTimestamp"),
+}
+"""Name -> the word that bounds nothing, and our options for an offset and for a time."""
+_TIMES: Final = {"startingtimestamp": "startTimestamp", "endingtimestamp": "endTimestamp"}
+
+
+def translated(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the bounds that Spark's source of Kafka has under our names, and leave out what goes without saying.
+
+    Raises: ConfigError, if a bound says nothing, or is given under two names.
+    """
+    ours = {name.lower() for name in given}
+    found: dict[str, str] = {}
+    for name, text in given.items():
+        if str(text).strip().lower() in _ALREADY_SO.get(name.lower(), ()):
+            continue
+        known = _TIMES.get(name.lower()) or _place(name, str(text))
+        if known is None:
+            continue
+        if known != name and known.lower() in ours:
+            raise ConfigError(f"{name} is {known} under another name: give one of them")
+        ours.add(known.lower())
+        found[known] = text
+    return found
+
+
+def _place(name: str, text: str) -> str | None:
+    """Return our option for a place in the log; None, if that is its beginning or end. Other names stay."""
+    if name.lower() not in _OFFSETS:
+        return name
+    everything, offset, time = _OFFSETS[name.lower()]
+    word = text.strip().lower()
+    if word == everything:
+        return None
+    if word.isdecimal():
+        return offset
+    if word in (_EARLIEST, _LATEST):
+        raise ConfigError(f"option {name}={text!r}: no record of a table lies there")
+    try:
+        datetime.fromisoformat(word.upper())
+    except ValueError:
+        raise ConfigError(
+            f"option {name}={text!r} must be {everything}, an offset, or a time as 2026-11-21T10:08:58Z"
+        ) from None
+    return time
 
 
 def instead_of(name: str) -> str | None:

@@ -36,7 +36,7 @@ from kraftlib.analysis.splits import Split, plan
 from kraftlib.errors import ConfigError
 from kraftlib.spark.brief import brief
 from kraftlib.spark.sessions import prepare_worker
-from kraftlib.spark.types import ddl_of, same_type
+from kraftlib.spark.types import same_type, type_name
 
 _PRUNED_BY: Final = {
     "records": {"offset": "offset", "epoch": "epoch", "timestamp": "timestamp"},
@@ -75,7 +75,11 @@ def narrowed(options: ReadOptions, schema: Any) -> ReadOptions:
     ours = schema_for(attrs.evolve(options, columns=names))
     for field, wanted in zip(ours, schema.fields, strict=True):
         if not same_type(field.type, wanted.dataType):
-            raise ConfigError(f"the column {field.name!r} is {ddl_of([field])}, not {wanted.dataType.simpleString()}")
+            kind = wanted.dataType.simpleString()
+            raise ConfigError(
+                f"the column {field.name!r} is {type_name(field.type)}, not {kind}; read it so, and"
+                f" cast({field.name} as {kind})"
+            )
     return attrs.evolve(options, columns=names)
 
 

@@ -39,7 +39,7 @@ def test_spark_makes_up_a_partition_where_none_was_planned_and_it_holds_no_row()
 def test_a_missing_path_and_a_column_of_another_type_are_errors_that_name_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"there is no path: \.load\(path\)"):
         asked({})
-    with pytest.raises(ConfigError, match="'offset' is `offset` bigint, not string"):
+    with pytest.raises(ConfigError, match="'offset' is bigint, not string; read it so, and cast"):
         narrowed(asked({"path": str(tmp_path)}), StructType([StructField("offset", StringType())]))
 
 

@@ -180,7 +180,10 @@ def test_a_wrong_option_is_refused_and_the_remedy_is_named(spark: Any, options: 
 
 @pytest.mark.parametrize(
     ("schema", "message"),
-    [("offset int", "`offset` bigint, not int"), ("ofset bigint", "did you mean 'offset'")],
+    [
+        ("offset int", r"'offset' is bigint, not int; read it so, and cast\(offset as int\)"),
+        ("ofset bigint", "did you mean 'offset'"),
+    ],
 )
 def test_a_schema_that_is_not_ours_is_refused(spark: Any, schema: str, message: str) -> None:
     kraft.register(spark)
