@@ -58,7 +58,7 @@ class _Runs:
     size: Array
     """Bytes of each value."""
     length: Array
-    """What each record says of itself."""
+    """The number that each record begins with: its bytes behind that number."""
     delta_at: Array
     """Where the offset delta stands, from the byte before the record."""
     key_at: Array
