@@ -30,6 +30,8 @@ _INSTEAD: Final = {
     "subscribepattern": _ONE_LOG,
     "assign": _ONE_LOG,
     "kafka.bootstrap.servers": "a table is read from files, and a stream from a quorum by bootstrap",
+    "maxfilespertrigger": "a stream has maxRecordsPerTrigger and maxBytesPerTrigger",
+    "latestfirst": "a stream follows the log; startingOffsets says where it begins",
     "maxoffsetspertrigger": _OF_A_STREAM,
     "maxrecordspertrigger": _OF_A_STREAM,
     "maxbytespertrigger": _OF_A_STREAM,

@@ -19,6 +19,8 @@ from kraftlib.errors import ConfigError
         ("versionAsOf", "endOffset"),
         ("timestampAsOf", "endTimestamp"),
         ("maxOffsetsPerTrigger", "it is for a stream"),
+        ("maxFilesPerTrigger", "a stream has maxRecordsPerTrigger and maxBytesPerTrigger"),
+        ("latestFirst", "startingOffsets says where it begins"),
     ],
 )
 def test_the_remedy_is_named_in_one_line(name: str, remedy: str) -> None:
