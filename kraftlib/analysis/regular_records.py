@@ -124,7 +124,7 @@ def _guess(area: Array, blocks: Blocks, counts: Array) -> tuple[_Runs, Array]:
         & (last_start - 1 + _WINDOW <= len(area))
         & (area.take(blocks.end - 1, mode="clip") == 0)
     )
-    # What is not regular is compared, too, with any bytes that are there.
+    # Blocks that are not regular are compared, too, with any bytes that are there.
     delta_at = np.stack([_width(length), _width(length + 1)], axis=1) + 3
     key_at = delta_at + np.array([1, 2])
     runs = _Runs(
@@ -143,9 +143,9 @@ def _guess(area: Array, blocks: Blocks, counts: Array) -> tuple[_Runs, Array]:
 def _differences(area: Array, runs: _Runs, start: Array, delta: Array, firsts: Array) -> Array:
     """Return for each record whether other bytes stand before its value than those that must. `firsts` are of blocks.
 
-    What must stand there are sixteen bytes, in two words, of which the last ones do not count: the header count of the
-    record before, which is zero, the length, attributes and timestamp delta of zero, the offset delta, no key, and the
-    size of the value.
+    Two words, sixteen bytes, are compared, of which the last bytes do not count: the header count of the record before,
+    which is zero, the length, attributes and timestamp delta of zero, the offset delta, no key, and the size of the
+    value.
     """
     low, high, low_mask, high_mask = _expected(runs)
     windows = np.ndarray((len(area) - _WINDOW + 1,), dtype="V16", buffer=area, strides=(1,))
