@@ -3,7 +3,7 @@
 A stranger reaches the ports and has neither certificate nor secret. It speaks as the voters, raises epochs, resigns in
 the leader's name, removes voters, announces frames that never come, asks for more than there can be, logs in with a
 wrong password, and keeps connections that say nothing. A connection that is closed is made anew. It runs at the lowest
-priority, so that what it costs others is what it makes them do. One line of JSON at the end says what was done.
+priority, so that its cost for others is the work it makes them do. One line of JSON at the end says what was done.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=1_000, help="frames a second (1000)")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--cluster-id", help="as who has read it somewhere knows it")
+    parser.add_argument("--cluster-id", help="as a user who has read it somewhere knows it")
     options = parser.parse_args()
     os.nice(19)
     targets = [parse_endpoint(text) for text in options.targets.split(",")]

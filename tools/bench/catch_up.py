@@ -1,4 +1,5 @@
-"""`dev.py bench --catch-up MIB`: what it takes a killed and killed again replica to get a snapshot of so many MiB.
+"""`dev.py bench --catch-up MIB`: the traffic by which a replica, killed again and again, gets a snapshot of so many
+MiB.
 
 One voter that has the snapshot and nothing before it, and an observer with an empty directory, two processes. All that
 the voter sends passes through a relay in this one, which counts it. The observer is killed (kill -9) every two seconds
@@ -209,7 +210,7 @@ async def _be_observer(directory: Path, relay_port: int) -> None:
     )
     async with RaftClient[bytes](config) as client:
         print("runs", flush=True)
-        while not (start_offset := client.status().log_start_offset):  # noqa: ASYNC110 - nobody is told of that
+        while not (start_offset := client.status().log_start_offset):  # noqa: ASYNC110 - nothing tells of that
             await asyncio.sleep(LOOK_EVERY_S)
         print("has", start_offset, flush=True)
         await client.wait_closed()

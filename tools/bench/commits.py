@@ -1,9 +1,9 @@
 """`dev.py bench`: commits per second beside the machine's own limits.
 
 Three voters as three processes on loopback, fresh directories, real fdatasync on all three, 100-byte values, a closed
-loop of N callers inside the leader's process (`tools.bench.load`). Whoever is elected leader carries the load.
-The points are measured in turn, several times over, so that a busy moment of the machine does not fall on one of them
-alone; the median trial by rate is shown.
+loop of N callers inside the leader's process (`tools.bench.load`). The elected leader carries the load. The points are
+measured in turn, several times over, so that a busy moment of the machine does not fall on one of them alone; the
+median trial by rate is shown.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--event-loop", choices=EVENT_LOOPS, default="auto", help="auto: uvloop, if it is installed")
     parser.add_argument("--tls", action="store_true", help="measure each engine with mutual TLS, too")
     parser.add_argument("--size", type=int, default=VALUE_BYTES, help="bytes of a value (100)")
-    parser.add_argument("--directory", type=Path, default=Path(), help="on whose disk to measure (here)")
+    parser.add_argument("--directory", type=Path, default=Path(), help="the directory on whose disk to measure (here)")
     parser.add_argument("--scram", action="store_true", help="with one secret and SCRAM-SHA-512 between the voters")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="json: one line a point")
     parser.add_argument(
@@ -79,13 +79,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--catch-up",
         type=int,
         metavar="MIB",
-        help="instead: what is sent until a replica that is killed every 2 s has a snapshot of so many MiB",
+        help="instead: the bytes sent until a replica that is killed every 2 s has a snapshot of so many MiB",
     )
     parser.add_argument(
         "--observers",
         type=lambda text: [int(part) for part in text.split(",")],
         metavar="N,N",
-        help="instead: what so many observers cost the leader, and when all of them have a record (0,50,200,500)",
+        help="instead: the cost of so many observers, and the time until all have a record (0,50,200,500)",
     )
     parser.add_argument(
         "--hostile", type=int, metavar="N", help="instead: commits while a stranger sends N frames a second"
@@ -271,7 +271,7 @@ def make_certificate(home: Path) -> dict[str, str | int]:
 
 
 async def _trial(cluster: Cluster, load: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Put load on whoever leads; again, if it loses the leadership meanwhile."""
+    """Put load on the leader; again, if it loses the leadership meanwhile."""
     for attempt in range(ATTEMPTS):
         leader, _ = await cluster.leader()
         try:

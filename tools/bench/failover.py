@@ -1,4 +1,4 @@
-"""`dev.py bench --failover N`: how long a quorum serves nobody after kill -9 of its leader.
+"""`dev.py bench --failover N`: the time without service after kill -9 of a leader.
 
 Three voters as three processes with real sockets and files. Again and again the leader's process is killed; from that
 moment on a client writes to both survivors, without knowing who will lead, until one of them has *committed* its write.
@@ -67,7 +67,7 @@ async def _write(voter: Voter, value: str) -> None:
 
 
 async def _caught_up(cluster: Cluster) -> None:
-    """Wait until all three have the same log: whoever lacks something cannot be elected at once."""
+    """Wait until all three have the same log: a replica that lacks something cannot be elected at once."""
     async with asyncio.timeout(CATCH_UP_S):
         while True:
             statuses = await cluster.statuses()

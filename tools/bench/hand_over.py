@@ -1,4 +1,4 @@
-"""`dev.py bench --hand-over N`: how long nobody leads an election of the recipes after its leader.
+"""`dev.py bench --hand-over N`: the time without a leader in an election of the recipes.
 
 Three replicas as three processes; the leader of the election is a client in a process of its own, and another client
 waits. After `kill -9` of the holder its session has to end: the quorum waits for the session's time to live after the

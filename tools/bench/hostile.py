@@ -1,9 +1,9 @@
 """`dev.py bench --hostile N`: commits while a stranger sends N frames a second to all voters.
 
 Quiet and attacked trials in turn, so that a busy machine slows both. With a secret (the default) nothing that the
-stranger sends is served; `--open-port` measures a port without one, on which whoever connects may elect and remove, and
-only memory and crashes are looked at. With root, the stranger lives in a network namespace of its own, so that it
-comes from an address that is none of a voter; else it comes from loopback, as the voters do.
+stranger sends is served; `--open-port` measures a port without one, on which a stranger may elect and remove, and only
+memory and crashes are looked at. With root, the stranger lives in a network namespace of its own, so that it comes from
+an address that is none of a voter; else it comes from loopback, as the voters do.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def outside() -> Iterator[tuple[str, Sequence[str]]]:
 async def measure_hostile(
     directory: Path, rate: int, *, seconds: float, trials: int, open_port: bool
 ) -> dict[str, Any]:
-    """Return p99 of a commit without and with a stranger, what it cost the leader, and what the stranger did."""
+    """Return p99 of a commit without and with a stranger, its cost for the leader, and the stranger's own counts."""
     settings: dict[str, str | int] = {}
     if open_port:
         settings["insecure"] = True

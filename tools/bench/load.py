@@ -2,7 +2,7 @@
 
 A closed loop: a caller appends the next record when the last one is committed, so N records are under way at any time
 and a slow commit slows the callers, not just a statistic. Or one caller with an appender that lets N records be under
-way: what a record costs without a future and a task of its own.
+way: the cost of a record without a future and a task of its own.
 """
 
 from __future__ import annotations

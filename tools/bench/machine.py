@@ -105,7 +105,7 @@ if __name__ == "__main__":
 
 
 def free_port() -> int:
-    """Return a port of loopback that nobody has now."""
+    """Return a port of loopback that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,4 +1,5 @@
-"""`dev.py bench --observers N,N`: what a leader pays for many observers, and how soon all of them have a record.
+"""`dev.py bench --observers N,N`: the cost of many observers for a leader, and the time until all of them have a
+record.
 
 One voter with its log in memory appends 50 records a second, each at its time, whatever became of those before it. So
 nothing but the observers costs anything worth a mention. They are connections of another process over loopback

@@ -1,9 +1,10 @@
-"""`dev.py bench --snapshot KEYS`: what a snapshot of so many keys costs, and what it costs whoever commits meanwhile.
+"""`dev.py bench --snapshot KEYS`: the cost of a snapshot of so many keys, in itself and for a caller that commits
+meanwhile.
 
 One voter with a directory, every commit synced, and a state machine with so many keys. One caller commits as fast as it
 is answered: with nothing else going on, then while a snapshot is frozen, written, synced and read back, then with
-nothing else again, so that what others do to the disk does not fall on one of the two alone. After that the checkpoint
-is verified and restored into a new state machine, with nothing else going on.
+nothing else again, so that other users of the disk do not fall on one of the two alone. After that the checkpoint is
+verified and restored into a new state machine, with nothing else going on.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """`dev.py bench --storage MIB`: the log on its disk, beside a file to which the same bytes are written and synced.
 
-What the log adds to a plain `pwrite` and `fdatasync` is the price of its order: offsets, epochs, an index, a note of
-what is durable. Both are done in turn, flush by flush, so that a busy moment of the disk falls on both. In the same way
-a log that grows is compared with one whose space is reserved, one whose space is filled with zeros, and one that syncs
-its note, too; and a quorum of one that does so (`sync_note`) with one that does not. Then a log is opened: of a process
-that was killed, after a clean end, and with its notes lost, when all of it must be read.
+The cost of the log above a plain `pwrite` and `fdatasync` is the price of its order: offsets, epochs, an index, a note
+of the durable end. Both are done in turn, flush by flush, so that a busy moment of the disk falls on both. In the same
+way a log that grows is compared with one whose space is reserved, one whose space is filled with zeros, and one that
+syncs its note, too; and a quorum of one that does so (`sync_note`) with one that does not. Then a log is opened: of a
+process that was killed, after a clean end, and with its notes lost, when all of it must be read.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class Observer(asyncio.Protocol):
             self._fetch()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Tell whoever waits for the first answer."""
+        """Tell the caller that waits for the first answer."""
         if not self.first_answer.done():
             self.first_answer.set_exception(ConnectionError(f"the leader closed the connection: {error}"))
 

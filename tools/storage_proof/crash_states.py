@@ -1,6 +1,6 @@
 """The possible contents of a disk after a power cut: every state that the operations of a trace allow, and no other.
 
-Power may go after any operation. What was synced by then is there. Of the rest, POSIX promises nothing:
+Power may go after any operation. Operations synced by then are there. Of the rest, POSIX promises nothing:
 
 * each pending write is there, or not, or some of its sectors are; the size of the file may have grown without the
   bytes, which are zero then, or whatever the disk held there before;
@@ -8,8 +8,8 @@ Power may go after any operation. What was synced by then is there. Of the rest,
 * a write whose sync failed stays pending for ever: the next sync says nothing about it. So does a cut, until the file
   has grown again, durably: its size is one number, and the new one stands in the place of both.
 
-That is more than any one file system does, so what survives it does not lean on a mount option. All combinations are
-taken where they are few; where they are many, a sample by a seed, and always the one in which all is there.
+That is more than any one file system does, so a log that survives it does not lean on a mount option. All combinations
+are taken where they are few; where they are many, a sample by a seed, and always the one in which all is there.
 """
 
 from __future__ import annotations
@@ -57,17 +57,17 @@ class CrashState:
 
 @attrs.define
 class _Pending:
-    """A file: what is durable of it, and the writes and sizes that are not yet."""
+    """A file: its durable content, and the writes and sizes that are not durable yet."""
 
     durable: bytes
     changes: list[tuple[Write | Resize, int]] = attrs.Factory(list)
     """Each with its time."""
     doomed: int = 0
-    """So many of the first ones had a sync that failed."""
+    """The number of first ones whose sync failed."""
     modified: int = 0
 
     def settle(self) -> None:
-        """All that is not doomed becomes durable; what is doomed stays so, as far as it was not written again."""
+        """All that is not doomed becomes durable; a doomed one stays so, as far as it was not written again."""
         doomed, rest = self.changes[: self.doomed], self.changes[self.doomed :]
         for change, self.modified in rest:
             self.durable = _applied(self.durable, change)
@@ -128,7 +128,7 @@ class CrashStates:
                     seen.add(hashed)  # type: ignore[arg-type]
                     yield CrashState(after=number, marks=tuple(marks), image=image)
 
-    # What an operation leaves pending ----------------------------------------------------------------
+    # Pending parts of an operation -----------------------------------------------------------------------
 
     def _take(self, operation: Operation) -> None:
         match operation:
@@ -159,7 +159,7 @@ class CrashStates:
                 kept.append(change)
         self._changes = kept
 
-    # What may be found ------------------------------------------------------------------------------
+    # Possible finds --------------------------------------------------------------------------------------
 
     def _images(self) -> Iterator[Image]:
         choices = self._choices(self._changes)
@@ -225,7 +225,7 @@ class CrashStates:
 
     def _torn(self, write: Write) -> Iterator[Callable[[bytes], bytes]]:
         """Yield functions that apply a part of a write: up to a sector, from one on, without one; with and without
-        the size; and with what the disk held before in the place of what is missing."""
+        the size; and with the former bytes of the disk in place of the missing ones."""
         begin, end = write.position, write.position + len(write.data)
         edges = [begin, *range(begin - begin % self._sector + self._sector, end, self._sector), end]
         parts = list(itertools.pairwise(edges))

@@ -10,8 +10,8 @@ a directory makes its entries durable, and neither does the other's work.
         trace.mark("flushed")          # from here on the caller was told
     trace.operations                   # [Write(...), Sync(...), Mark("flushed")]
 
-Files bear the numbers of the trace, and their times count its operations, as long as the package is watched: what it
-notes about a file (inode and time) is true of every state made from the trace, wherever that is laid out.
+Files bear the numbers of the trace, and their times count its operations, as long as the package is watched: a note
+about a file (inode and time) is true of every state made from the trace, in any directory.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Resize:
 
 @attrs.frozen
 class Rename:
-    """A file gets another name, atomically; whatever had that name loses it."""
+    """A file gets another name, atomically; an older file of that name loses it."""
 
     file: int
     old: str
@@ -97,7 +97,8 @@ class SyncDirectory:
 
 @attrs.frozen
 class Mark:
-    """The test says what it knows at this place: what it was told is done, or what is about to be done."""
+    """The test says what it knows at this place: an operation that was reported as done, or one that is about to be
+    done."""
 
     what: Any
 
@@ -224,7 +225,7 @@ class FileTrace:
         return [operation.what for operation in self.operations if isinstance(operation, Mark)]
 
     def image(self) -> Image:
-        """Return what the directory holds now, as its processes see it: with what is not durable yet."""
+        """Return what the directory holds now, as its processes see it: with parts that are not durable yet."""
         found = Image.read(self.directory)
         return attrs.evolve(
             found,
@@ -240,7 +241,7 @@ class FileTrace:
         return sorted(path for path, _ in self._open.values())
 
     def restart(self) -> None:
-        """Let a new process take the place of one that was killed: what it had open is closed, nothing else happens."""
+        """Let a new process take the place of one that was killed: its open files are closed, nothing else happens."""
         for descriptor in self._open:
             os.close(descriptor)
         self._open.clear()

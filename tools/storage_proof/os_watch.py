@@ -1,8 +1,8 @@
 """Standing between a package and the operating system: every call that may change a file is seen, and may be made fail.
 
 The modules of the package keep their code; for a while their global `os` is ours, and so are the functions that they
-took from it under another name. What only reads is let through. A call that nobody here knows is refused rather than
-missed, so that a trace is complete or there is none.
+took from it under another name. Calls that only read are let through. An unknown call is refused rather than missed, so
+that a trace is complete or there is none.
 
     with watching("kraftlib.storage", handler):
         log.flush()            # handler(call, really) is asked for every open, pwrite, fdatasync, replace ...
@@ -35,7 +35,7 @@ READING: Final = frozenset(
     " fsencode fsdecode strerror getpid getuid geteuid urandom cpu_count path sep name environ PathLike DirEntry"
     " stat_result sync_file_range".split()
 )
-"""Calls that change nothing, or nothing that anybody may count on, and names that are no calls."""
+"""Calls that change nothing, or nothing to count on, and names that are no calls."""
 
 
 class UnwatchedCallError(AssertionError):
@@ -156,7 +156,7 @@ def _leads_out(module: ModuleType, value: object) -> bool:
 def modules_of(package: str) -> tuple[ModuleType, ...]:
     """Return a package with every module in it, or the one module of this name.
 
-    Raises: UnwatchedCallError, if some of it is not imported yet: what is loaded later would not be watched.
+    Raises: UnwatchedCallError, if some of it is not imported yet: a module that is loaded later would not be watched.
     """
     top = sys.modules.get(package)
     inside = pkgutil.walk_packages(getattr(top, "__path__", ()), prefix=f"{package}.")
@@ -168,7 +168,7 @@ def modules_of(package: str) -> tuple[ModuleType, ...]:
 
 
 def aliases_in(module: ModuleType) -> dict[str, str]:
-    """Return the global names under which a module has functions of `os`, and which ones."""
+    """Return the global names that a module has for functions of `os`, with the functions."""
     return {name: value.__name__ for name, value in vars(module).items() if _is_of_os(value)}
 
 

@@ -1,7 +1,7 @@
-"""Real bytes under a simulated log: what a power loss leaves of its files, read again by the real recovery.
+"""Real bytes under a simulated log: the remains of its files after a power loss, read again by the real recovery.
 
 `MemoryReplicatedLog.crash` says what should survive; here the files of a log are written as a replica had left them,
-the last of them torn at any byte or damaged, and `FileReplicatedLog` opens them. What it finds is the log of the next
+the last of them torn at any byte or damaged, and `FileReplicatedLog` opens them. Its findings are the log of the next
 life. A sync point lies beside them, as new as the last flush, or older: nothing ever synced it.
 """
 
@@ -23,7 +23,7 @@ from kraftlib.storage.memory import MemoryReplicatedLog
 from kraftlib.types import ElectionState
 
 PAGE: Final = 4_096
-"""The kernel writes whole pages: what lies behind the cut in the last one may be anything."""
+"""The kernel writes whole pages: the bytes behind the cut in the last one may be anything."""
 
 Damage = Callable[[bytearray, int, chance.Random], None]
 """Changes the bytes of a segment in place; is told where their durable part ends."""
@@ -43,7 +43,7 @@ def recovery_of(
     damage: Damage | None = None,
     noted: float = 0.7,
 ) -> MemoryReplicatedLog:
-    """Return what the real recovery makes of what a power loss leaves of `log`, which stays as it is.
+    """Return the findings of the real recovery after a power loss of `log`, which stays as it is.
 
     `noted` is how likely the note of the last flush has reached the disk; if not, one of an earlier flush has.
 
@@ -68,8 +68,8 @@ def leave(
     """Write what the disk has of a log into an empty directory; return the part of a batch at its end, if any."""
     for snapshot_id in log.snapshots():
         if snapshot_id.offset > max(log.flushed_offset, log.start_offset):
-            # Taken of what others have committed, while our own disk is late. It goes with the log here: with it alone
-            # on the disk there is damage to repair, which this does not model (tests/storage/crash does).
+            # From a commit of others, while our own disk is late. It goes with the log here: with it alone on the disk
+            # there is damage to repair, which this does not model (tests/storage/crash does).
             continue
         source = log.open_snapshot(snapshot_id)
         (directory / names.checkpoint_name(snapshot_id)).write_bytes(source.read_at(0, source.size))
@@ -145,7 +145,7 @@ def _copied(batch: Batch) -> Batch:
     )
 
 
-# --- damage to what was durable --------------------------------------------------------------------------------------
+# --- damage to durable parts ------------------------------------------------------------------------------------------
 
 
 def flip_bit(data: bytearray, durable: int, random: chance.Random) -> None:
