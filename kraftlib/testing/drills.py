@@ -294,7 +294,8 @@ def may_win(world: World, voters: Sequence[SimulatedNode], reach: Collection[tup
         return node.process is not None and node.process.replica.state.amnesia is None
 
     def stands(node: SimulatedNode) -> bool:
-        return node.process is not None and node.process.replica.state.may_stand
+        state = None if node.process is None else node.process.replica.state
+        return state is not None and state.may_stand and not state.reluctance_ms
 
     return any(
         is_majority(world, sum(votes(other) and log_position(other) <= log_position(node) for other in reached(node)))
