@@ -52,7 +52,8 @@ def texts_of_code(source: str) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
             yield node.lineno, node.value
-    start, end, lines = 0, 0, []
+    lines: list[str] = []
+    start, end = 0, 0
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             if token.start[0] != end + 1:
@@ -65,7 +66,8 @@ def texts_of_code(source: str) -> Iterator[tuple[int, str]]:
 
 def texts_of_page(source: str) -> Iterator[tuple[int, str]]:
     """Yield line and text of each paragraph and list item of a page, without its code, tables and headings."""
-    inside, start, lines = False, 0, []
+    lines: list[str] = []
+    inside, start = False, 0
     for number, line in enumerate([*source.splitlines(), ""], 1):
         if line.lstrip().startswith("```"):
             inside = not inside
