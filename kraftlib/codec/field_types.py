@@ -98,9 +98,14 @@ UUID: Final = FieldCodec(Reader.uuid, _write_uuid, 16)
 
 def _read_flexible_size(reader: Reader) -> int:
     data, position = reader.data, reader.position
-    if position < reader.end and data[position] < 0x80:
-        reader.position = position + 1  # nearly always
-        return data[position] - 1
+    if position + 1 < reader.end:  # nearly always, and then one byte or two
+        low, high = data[position], data[position + 1]
+        if low < 0x80:
+            reader.position = position + 1
+            return low - 1
+        if high < 0x80:
+            reader.position = position + 2
+            return (low & 0x7F | high << 7) - 1
     return reader.uvarint() - 1
 
 

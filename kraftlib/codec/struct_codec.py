@@ -115,7 +115,7 @@ def _reader_of(cls: type[Struct], steps: Sequence[_Step], tags: _Tags | None) ->
         try:
             for name, names, read_value in read_steps:
                 if names:
-                    values.update(zip(names, read_value(reader), strict=True))
+                    values.update(zip(names, read_value(reader), strict=False))  # as many, always
                 else:
                     values[name] = read_value(reader)
             if tags is not None:

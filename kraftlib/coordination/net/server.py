@@ -86,10 +86,10 @@ class AccessServer:
         waiting = self._waiting.pop(id(peer), None)
         if waiting is not None and not waiting.done():
             waiting.set_result(None)
-        interrupted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        interrupted: asyncio.Future[None] | None = None
         if isinstance(request, WatchRequest):
             # At once: the request that ends its wait may come in this very turn.
-            self._waiting[id(peer)] = interrupted
+            interrupted = self._waiting[id(peer)] = asyncio.get_running_loop().create_future()
         size, is_full = _size(request), self._waiting_bytes > WAITING_MAX_BYTES
         self._waiting_bytes += size
         task = asyncio.ensure_future(self._answer(request_id, request, interrupted, is_full=is_full))
@@ -102,13 +102,13 @@ class AccessServer:
             peer.work.discard(task)
             if task.cancelled() and self._service is not None and self._node is not None:
                 self._node.router.respond(request_id, None)  # its connection is gone; the network forgets the request
-            if self._waiting.get(id(peer)) is interrupted:
+            if interrupted is not None and self._waiting.get(id(peer)) is interrupted:
                 del self._waiting[id(peer)]
 
         task.add_done_callback(done)
 
     async def _answer(
-        self, request_id: int, request: Message, interrupted: asyncio.Future[None], *, is_full: bool
+        self, request_id: int, request: Message, interrupted: asyncio.Future[None] | None, *, is_full: bool
     ) -> None:
         try:
             response = await self._work(request, interrupted, is_full=is_full)
@@ -117,7 +117,7 @@ class AccessServer:
         if self._node is not None:
             self._node.router.respond(request_id, response)
 
-    async def _work(self, request: Message, interrupted: asyncio.Future[None], *, is_full: bool) -> Message:
+    async def _work(self, request: Message, interrupted: asyncio.Future[None] | None, *, is_full: bool) -> Message:
         if is_full:
             raise BacklogFullError(f"the requests that wait here have more than {WAITING_MAX_BYTES} bytes; repeat it")
         match request:
@@ -129,7 +129,7 @@ class AccessServer:
                     request.question, consistency=_consistency(request), timeout_ms=_bounded(request.timeout_ms)
                 )
                 return QueryResponse(offset=offset, answer=answer)
-            case WatchRequest():
+            case WatchRequest() if interrupted is not None:
                 return await self._watch(request, interrupted)
         raise ConfigError(f"{type(request).__name__} is no request of a client")
 
