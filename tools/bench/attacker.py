@@ -1,9 +1,14 @@
 """`python -m tools.bench.attacker HOST:PORT,… --rate N --seconds S`: frames of a stranger, at a constant rate.
 
+All frames are drawn before the first one leaves: to encode a large one takes as long as ten are sent. `--burst N` sends
+N frames at once, and pauses for as long as they would have taken.
+
 A stranger reaches the ports and has neither certificate nor secret. It speaks as the voters, raises epochs, resigns in
 the leader's name, removes voters, announces frames that never come, asks for more than there can be, logs in with a
-wrong password, and keeps connections that say nothing. A connection that is closed is made anew. It runs at the lowest
-priority, so that its cost for others is the work it makes them do. One line of JSON at the end says what was done.
+wrong password, and keeps connections that say nothing. With `--tls` every second frame begins a handshake that it does
+not end: that costs it nothing, and the other side a key exchange and a signature. A connection that is closed is made
+anew. It runs at the lowest priority, so that its cost for others is the work it makes them do. It prints a line when it
+begins, and at the end one line of JSON: its deeds, and how late the frames left.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ import os
 import random
 import select
 import socket
+import ssl
 import time
 import uuid
 from collections import Counter
@@ -37,6 +43,9 @@ from kraftlib.wire.messages.vote import VoteRequest
 CONNECTIONS_MAX: Final = 48
 """Open at one time, the silent ones included."""
 
+ALONE: Final = frozenset({"garbage", "http", "announced", "silence", "login", "hello"})
+"""Kinds of frames after which nothing else may follow on their connection."""
+
 VOTERS: Final = (1, 2, 3)
 EPOCHS: Final = range(1, 1_000)
 
@@ -44,7 +53,7 @@ EPOCHS: Final = range(1, 1_000)
 class Stranger:
     """The frames of one stranger, drawn from a seed."""
 
-    def __init__(self, seed: int, cluster_id: str | None) -> None:
+    def __init__(self, seed: int, cluster_id: str | None, *, tls: bool = False) -> None:
         self._random: Final = random.Random(seed)
         self._cluster_id: Final = cluster_id
         self._kinds: Final[dict[str, Callable[[], bytes]]] = {
@@ -62,9 +71,12 @@ class Stranger:
             "wide": lambda: self._wide(),
             "silence": lambda: b"",
         }
+        self._tls: Final = tls
 
     def draw(self) -> tuple[str, bytes]:
         """Return the kind of the next frame, and its bytes with their length."""
+        if self._tls and self._random.random() < 0.5:
+            return "hello", client_hello()
         kind = self._random.choice(list(self._kinds))
         return kind, self._kinds[kind]()
 
@@ -122,6 +134,16 @@ class Stranger:
         row = VoteRequest.PartitionData(replica_epoch=1, replica_id=1)
         topic = VoteRequest.TopicData(topic_name=METADATA_TOPIC, partitions=(row,) * 4_000)
         return self._framed(VoteRequest(cluster_id=self._cluster_id, voter_id=-1, topics=(topic,)), 0)
+
+
+def client_hello() -> bytes:
+    """Return the first flight of a TLS handshake."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    sent = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), sent).do_handshake()
+    return sent.read()
 
 
 class Connections:
@@ -188,21 +210,27 @@ class Connections:
 
 
 def attack(
-    targets: Sequence[Endpoint], *, rate: int, seconds: float, seed: int, cluster_id: str | None
+    frames: Sequence[tuple[str, bytes]], connections: Connections, *, rate: int, burst: int = 1
 ) -> dict[str, int]:
-    """Send `rate` frames a second for so many seconds; return what was done, by kind."""
-    stranger, connections = Stranger(seed, cluster_id), Connections(targets, seed)
-    sent: Counter[str] = Counter()
+    """Send `rate` frames a second, so many at once; return what was done, by kind, and how late frames left, in µs."""
+    late: list[float] = []
     began = time.monotonic()
-    while (passed := time.monotonic() - began) < seconds:
-        if sum(sent.values()) >= passed * rate:
-            time.sleep(0.001)
-            continue
-        kind, data = stranger.draw()
-        connections.send(data, alone=kind in ("garbage", "http", "announced", "silence", "login"))
-        sent[kind] += 1
+    for number, (kind, data) in enumerate(frames):
+        due = began + number // burst * burst / rate
+        while (now := time.monotonic()) < due:
+            time.sleep(due - now)
+        late.append(now - due)
+        connections.send(data, alone=kind in ALONE)
     connections.close()
-    return {"frames": sum(sent.values()), **connections.counts, **{f"frame: {kind}": n for kind, n in sent.items()}}
+    late.sort()
+    return {
+        "frames": len(frames),
+        "rate": round(len(frames) / (time.monotonic() - began)),
+        "late p50": round(late[len(late) // 2] * 1e6),
+        "late p99": round(late[len(late) * 99 // 100] * 1e6),
+        **connections.counts,
+        **{f"frame: {kind}": count for kind, count in Counter(kind for kind, _ in frames).items()},
+    }
 
 
 def main() -> None:
@@ -210,14 +238,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("targets", help="host:port,… of the replicas")
     parser.add_argument("--rate", type=int, default=1_000, help="frames a second (1000)")
+    parser.add_argument("--burst", type=int, default=1, help="send so many of them at once (1)")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--tls", action="store_true", help="the ports speak TLS")
     parser.add_argument("--cluster-id", help="as a user who has read it somewhere knows it")
     options = parser.parse_args()
     os.nice(19)
+    stranger = Stranger(options.seed, options.cluster_id, tls=options.tls)
+    frames = [stranger.draw() for _ in range(round(options.rate * options.seconds))]
+    print("begins", flush=True)
     targets = [parse_endpoint(text) for text in options.targets.split(",")]
-    done = attack(targets, rate=options.rate, seconds=options.seconds, seed=options.seed, cluster_id=options.cluster_id)
-    print(json.dumps(done))
+    print(json.dumps(attack(frames, Connections(targets, options.seed), rate=options.rate, burst=options.burst)))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import json
 import secrets
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -26,6 +25,7 @@ from kraftlib.errors import ConfigError
 from tools.bench import hand_over
 from tools.bench.catch_up import as_text as catch_up_as_text
 from tools.bench.catch_up import measure_catch_up
+from tools.bench.certificate import make_certificate
 from tools.bench.failover import measure_failover, summary
 from tools.bench.hostile import as_text as hostile_as_text
 from tools.bench.hostile import measure_hostile
@@ -58,7 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trials", type=int, default=3, help="of each point; the median is shown (3)")
     parser.add_argument("--engine", choices=(*ENGINES, "both"), default="both", help="default both")
     parser.add_argument("--event-loop", choices=EVENT_LOOPS, default="auto", help="auto: uvloop, if it is installed")
-    parser.add_argument("--tls", action="store_true", help="measure each engine with mutual TLS, too")
+    parser.add_argument(
+        "--tls", action="store_true", help="measure each engine with mutual TLS, too; with --hostile: with TLS alone"
+    )
     parser.add_argument("--size", type=int, default=VALUE_BYTES, help="bytes of a value (100)")
     parser.add_argument("--directory", type=Path, default=Path(), help="the directory on whose disk to measure (here)")
     parser.add_argument("--scram", action="store_true", help="with one secret and SCRAM-SHA-512 between the voters")
@@ -96,6 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TIMES",
         help="instead: ms until an election of the recipes has its next leader",
     )
+    parser.add_argument("--burst", type=int, default=1, metavar="N", help="with --hostile: send N frames at once (1)")
     parser.add_argument("--open-port", action="store_true", help="with --hostile: no secret keeps the stranger out")
     parser.add_argument(
         "--profile",
@@ -207,14 +210,17 @@ def _run_observers(options: argparse.Namespace) -> int:
 def _run_hostile(options: argparse.Namespace) -> int:
     if options.hostile < 1:
         raise ConfigError(f"--hostile {options.hostile}: at least one frame a second")
+    if options.burst < 1:
+        raise ConfigError(f"--burst {options.burst}: at least one frame at once")
     with tempfile.TemporaryDirectory(prefix="kraftlib-bench-", dir=options.directory) as directory:
         found = asyncio.run(
             measure_hostile(
                 Path(directory),
                 options.hostile,
+                burst=options.burst,
                 seconds=options.seconds,
                 trials=options.trials,
-                open_port=options.open_port,
+                guard="nothing" if options.open_port else "tls" if options.tls else "secret",
             )
         )
     print(json.dumps(found) if options.output == "json" else hostile_as_text(found))
@@ -245,7 +251,7 @@ async def _measure(directory: Path, engines: Sequence[str], options: argparse.Na
                 secret.write_text(secrets.token_urlsafe())
                 settings["sasl.secret_file"] = str(secret.absolute())
             if engine.endswith(TLS):
-                settings |= make_certificate(home)
+                settings |= make_certificate(home, "127.0.0.1")
             cluster = Cluster(home, settings=settings, program="tools.bench.voter")
             clusters[engine] = await stack.enter_async_context(cluster)
         for _ in range(options.trials):
@@ -260,14 +266,6 @@ async def _measure(directory: Path, engines: Sequence[str], options: argparse.Na
                 }
                 found.append(await _trial(clusters[engine], load, options.seconds))
     return trials, median_of(machines)
-
-
-def make_certificate(home: Path) -> dict[str, str | int]:
-    """Make a certificate for loopback that is its own authority; return the settings of replicas that all use it."""
-    words = "openssl req -x509 -nodes -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -days 2 -subj /CN=bench -addext"
-    files = ("-keyout", str(home / "key.pem"), "-out", str(home / "cert.pem"))
-    subprocess.run([*words.split(), "subjectAltName=IP:127.0.0.1", *files], check=True, capture_output=True)
-    return {"tls.cert": "cert.pem", "tls.key": "key.pem", "tls.ca": "cert.pem", "tls.unnamed_replicas": True}
 
 
 async def _trial(cluster: Cluster, load: dict[str, Any], seconds: float) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """`dev.py bench --hostile N`: commits while a stranger sends N frames a second to all voters.
 
-Quiet and attacked trials in turn, so that a busy machine slows both. With a secret (the default) nothing that the
-stranger sends is served; `--open-port` measures a port without one, on which a stranger may elect and remove, and only
-memory and crashes are looked at. With root, the stranger lives in a network namespace of its own, so that it comes from
-an address that is none of a voter; else it comes from loopback, as the voters do.
+Quiet and attacked trials in turn, so that a busy machine slows both. With a secret (the default) or with certificates
+(`--tls`) nothing that the stranger sends is served; `--open-port` measures a port without either, on which a stranger
+may elect and remove, and only memory and crashes are looked at. With root, the stranger lives in a network
+namespace of its own, so that it comes from an address that is none of a voter; else it comes from loopback, as the
+voters do.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any, Final
 from kraftlib.cli.cluster import Cluster, RefusedError, Voter
 from kraftlib.errors import KraftError
 from kraftlib.storage.log.growing_log import TAIL_BYTES
+from tools.bench.certificate import make_certificate
 
 CALLERS: Final = 16
 FILL_SIZE: Final = 4_096
@@ -71,24 +73,33 @@ def outside() -> Iterator[tuple[str, Sequence[str]]]:
 
 
 async def measure_hostile(
-    directory: Path, rate: int, *, seconds: float, trials: int, open_port: bool
+    directory: Path, rate: int, *, burst: int, seconds: float, trials: int, guard: str
 ) -> dict[str, Any]:
-    """Return p99 of a commit without and with a stranger, its cost for the leader, and the stranger's own counts."""
-    settings: dict[str, str | int] = {}
-    if open_port:
-        settings["insecure"] = True
-    else:
-        secret = directory / "secret"
-        secret.touch(mode=0o600)
-        secret.write_text(secrets.token_urlsafe(32) + "\n")
-        settings["sasl.secret_file"] = str(secret)
+    """Return p99 of a commit without and with a stranger, what it cost the leader, and what the stranger did.
+
+    `guard` is what keeps it out: "secret", "tls" or "nothing".
+    """
     with outside() as (host, inside), own_processor() as own:
+        settings = _settings(guard, directory, host)
+        words = [*inside, sys.executable, "-m", "tools.bench.attacker", *(["--tls"] if guard == "tls" else [])]
         async with Cluster(directory, settings=settings, host=host, program="tools.bench.voter") as cluster:
-            return await _measure(cluster, rate, seconds, trials, inside, own)
+            found = await _measure(cluster, (rate, burst), seconds, trials, words, own)
+    return {"guard": guard, "from": "another network namespace" if inside else "loopback", **found}
+
+
+def _settings(guard: str, directory: Path, host: str) -> dict[str, str | int]:
+    if guard == "nothing":
+        return {"insecure": True}
+    if guard == "tls":
+        return make_certificate(directory, host)
+    secret = directory / "secret"
+    secret.touch(mode=0o600)
+    secret.write_text(secrets.token_urlsafe(32) + "\n")
+    return {"sasl.secret_file": str(secret)}
 
 
 async def _measure(
-    cluster: Cluster, rate: int, seconds: float, trials: int, inside: Sequence[str], own: set[int]
+    cluster: Cluster, pace: tuple[int, int], seconds: float, trials: int, words: Sequence[str], own: set[int]
 ) -> dict[str, Any]:
     found: dict[str, list[float]] = {"quiet": [], "hostile": []}
     done: list[dict[str, int]] = []
@@ -99,9 +110,11 @@ async def _measure(
     most = dict(before)
     for number in range(trials):
         found["quiet"].append((await _load(cluster, seconds))["p99_us"])
-        attacker = await _attack(cluster, rate, seconds + 1, number, inside)
+        attacker = await _attack(cluster, pace, seconds + 1, number, words)
         if own:
             os.sched_setaffinity(attacker.pid, own)
+        assert attacker.stdout is not None
+        await attacker.stdout.readline()  # it has drawn its frames
         try:
             await asyncio.sleep(0.5)
             found["hostile"].append((await _load(cluster, seconds, attempts=1))["p99_us"])
@@ -120,8 +133,8 @@ async def _measure(
     last, last_epoch = await cluster.leader()
     quiet, hostile = (statistics.median(found[name] or [0.0]) for name in ("quiet", "hostile"))
     return {
-        "frames_per_s": rate,
-        "from": "another network namespace" if inside else "loopback",
+        "frames_per_s": pace[0],
+        "burst": pace[1],
         "own_processor": bool(own),
         "callers": CALLERS,
         "trials": trials,
@@ -134,7 +147,9 @@ async def _measure(
         "rss_most": round(max(most[number] / before[number] for number in before), 2),
         "rss_after": round(max(after[number] / before[number] for number in before), 2),
         "frames_sent": sum(each.get("frames", 0) for each in done),
-        "frames_sent_per_s": round(sum(each.get("frames", 0) for each in done) / trials / (seconds + 1)),
+        "frames_sent_per_s": round(statistics.mean(each["rate"] for each in done)),
+        "late_p50_us": max(each["late p50"] for each in done),
+        "late_p99_us": max(each["late p99"] for each in done),
         "connections_made": sum(each.get("connections", 0) for each in done),
         "closed_by_us": sum(each.get("closed by the other side", 0) for each in done),
     }
@@ -165,12 +180,13 @@ async def _load(cluster: Cluster, seconds: float, *, attempts: int = 5) -> dict[
 
 
 async def _attack(
-    cluster: Cluster, rate: int, seconds: float, seed: int, inside: Sequence[str]
+    cluster: Cluster, pace: tuple[int, int], seconds: float, seed: int, words: Sequence[str]
 ) -> asyncio.subprocess.Process:
     targets = ",".join(str(each) for each in cluster.endpoints)
-    command = [sys.executable, "-m", "tools.bench.attacker", targets, "--rate", str(rate), "--seconds", str(seconds)]
-    command += ["--seed", str(seed), "--cluster-id", cluster.cluster_id]
-    return await asyncio.create_subprocess_exec(*inside, *command, stdout=asyncio.subprocess.PIPE)
+    command = [*words, targets, "--cluster-id", cluster.cluster_id]
+    for name, value in {"rate": pace[0], "burst": pace[1], "seconds": seconds, "seed": seed}.items():
+        command += [f"--{name}", str(value)]
+    return await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
 
 
 def resident_bytes(voter: Voter) -> int:
@@ -183,8 +199,11 @@ def as_text(found: dict[str, Any]) -> str:
     """Return the figures for people."""
     place = f"{found['from']}, {'a processor of its own' if found['own_processor'] else 'the processor of the voters'}"
     return (
+        f"the ports are guarded by {found['guard']}\n"
         f"a stranger ({place}) sent {found['frames_sent']:,} frames, {found['frames_sent_per_s']:,} a second "
-        f"of {found['frames_per_s']:,} that were wanted, over {found['connections_made']:,} connections\n"
+        f"of {found['frames_per_s']:,} that were wanted, {found['burst']} at once, over "
+        f"{found['connections_made']:,} connections\n"
+        f"half of them left {found['late_p50_us']:,} µs late at most, 99 of 100 {found['late_p99_us']:,} µs\n"
         f"p99 of a commit, {found['callers']} callers: {found['p99_quiet_us']:,} µs without it, "
         f"{found['p99_hostile_us']:,} µs with it: {found['p99_ratio']} times\n"
         f"epochs raised: {found['epochs_raised']}; trials in which the leader was lost: {found['trials_lost']} of "
