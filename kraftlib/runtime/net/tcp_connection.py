@@ -16,6 +16,7 @@ import attrs
 
 from kraftlib import forks
 from kraftlib.runtime.net.answer_queue import AnswerQueue
+from kraftlib.runtime.net.frame_turns import FrameTurns
 from kraftlib.runtime.net.framing import BadFrameError, FrameReader, FrameWriter
 from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.tls_sink import TlsSink
@@ -56,6 +57,8 @@ class Shared:
     """Told of a connection that is gone."""
     tls: Contexts
     budget: AnswerBudget
+    turns: FrameTurns
+    """Of connections that are not known to be voters'."""
     passwords: PasswordChecks
     tell_refusal: TellRefusal = lambda peer, name, reason: None
     """Told of a peer that was not let in."""
@@ -92,6 +95,7 @@ class ServerConnection(asyncio.Protocol):
         self._tls_sink: TlsSink | None = None
         """Takes what is sent, if the connection is encrypted."""
         self._held = False  # nothing is read or served, whatever the peer has sent
+        self._awaits_turn = False
         self._frames = 0
         self._frames_allowed = 0
         self._pace_ends = 0.0
@@ -268,10 +272,23 @@ class ServerConnection(asyncio.Protocol):
             and self._sasl is None
             and self.standing is not Standing.NEWCOMER
             and not self._answers.unsent
+            and (self.standing is Standing.VOTER or self._shared.turns.is_free())
         )
 
     def _serve(self) -> None:
         """Hand on the frames that are whole, as far as the limits allow, and hold the rest."""
+        if self.standing is Standing.VOTER or self._shared.turns.is_free():
+            self._serve_now()
+        elif self._transport is not None:
+            self._held = self._awaits_turn = True
+            self._transport.pause_reading()
+            self._shared.turns.wait(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._awaits_turn = False
+        self._resume(self._serve_now)
+
+    def _serve_now(self) -> None:
         self._writer.gather()  # answers that are given at once leave together
         try:
             all_taken = self._take()
@@ -305,6 +322,8 @@ class ServerConnection(asyncio.Protocol):
             else:
                 self._authenticate(self._sasl.receive(frame), frame, answers.expect())
             if self._held or taken_bytes > TURN_MAX_BYTES or not self._has_room():
+                break
+            if self.standing is not Standing.VOTER and not self._shared.turns.has_time():
                 break
         return False
 
@@ -373,13 +392,13 @@ class ServerConnection(asyncio.Protocol):
         if self._held:
             self._shared.loop.call_soon(self._resume)
 
-    def _resume(self) -> None:
+    def _resume(self, serve: Callable[[], None] | None = None) -> None:
         if self._transport is None or self._transport.is_closing() or self._closing_since is not None:
             return
-        if not self._held:
+        if not self._held or self._awaits_turn:
             return
         self._held = False
-        self._serve()
+        (serve or self._serve)()
         if not self._held and not self._transport.is_closing():
             self._transport.resume_reading()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import socket
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
@@ -16,6 +17,7 @@ import attrs
 
 from kraftlib import forks
 from kraftlib.runtime.net.acceptor import Acceptor
+from kraftlib.runtime.net.frame_turns import FrameTurns
 from kraftlib.runtime.net.freed_memory import FreedMemory, malloc_trim
 from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.sockets import address_text, bind, handshake_trouble, happens_within, tune
@@ -65,6 +67,7 @@ class FrameServer:
             tell_refusal=tell_refusal,
             passwords=PasswordChecks(self._loop, is_voter_host=lambda host: host in self.voter_addresses),
             budget=AnswerBudget(limits.answers_max_bytes, self._now),
+            turns=FrameTurns(self._loop, time.perf_counter),
         )
         self._freed_memory: Final = FreedMemory(self.shared.budget, self._loop, malloc_trim())
         self._tls: Final = tls

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 import struct
+import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 
 import pytest
 
+from kraftlib.runtime.net.frame_turns import TURN_S
 from kraftlib.runtime.net.framing import framed
 from kraftlib.runtime.net.tcp import TcpTransport
 from kraftlib.runtime.net.transport import Peer, Reply
@@ -317,3 +321,39 @@ async def test_a_slow_reader_gets_everything_if_it_reads_in_time() -> None:
         frames = [bytes([number]) * 500_000 for number in range(20)]
         slow.write(b"".join(map(framed, frames)))
         assert [await slow.answer() for _ in frames] == frames
+
+
+async def test_the_frames_of_a_flood_fill_no_turn_of_the_loop_and_voters_pass_them() -> None:
+    """Twenty peers that each send what one may leave unanswered kept the Fetch of a voter waiting for all of it."""
+    frame_s = TURN_S / 5
+
+    class Busy(Station):
+        def request_received(self, frame: bytes | memoryview, reply: Reply, peer: Peer) -> None:
+            super().request_received(frame, reply, peer)
+            if bytes(frame) == b"dear":
+                time.sleep(frame_s)
+
+    transport = TcpTransport(LOOPBACK, limits=TcpLimits(pipeline_max=16))
+    opened = Busy(transport)
+    opened.endpoint = await transport.start(opened)
+    taken = [0]
+    async with AsyncExitStack() as stack, stranger(opened.endpoint) as voter, asyncio.timeout(PATIENCE_S):
+        transport.voters_at(["127.0.0.1"])
+        voter.write(framed(b"fetch"))
+        await voter.answer()
+        transport.recognized(opened.requests[0][2], is_voter=True)
+        strangers = [await stack.enter_async_context(stranger(opened.endpoint)) for _ in range(20)]
+        for each in strangers:
+            each.write(framed(b"dear") * 16)
+        await opened.until_asked(2)
+        voter.write(framed(b"fetch again"))
+        while len(opened.requests) < 2 + 20 * 16:
+            taken.append(len(opened.requests))
+            await asyncio.sleep(0)
+        for each in strangers:
+            assert [await each.answer() for _ in range(16)] == [b"dear"] * 16
+    frames = [frame for frame, _, _ in opened.requests]
+    # Between two turns of this test there may be two of the frames, and the voter's frame.
+    assert max(after - before for before, after in itertools.pairwise(taken)) <= 2 * 5 + 1
+    assert frames.index(b"fetch again") < 40
+    await transport.close()
