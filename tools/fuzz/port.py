@@ -18,6 +18,7 @@ import random
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -86,9 +87,13 @@ class Strangers:
 def run(*, seconds: float, seed: int, rate: int) -> dict[str, Any]:
     """Attack a replica for that time, with `rate` frames a second (0: as fast as can be); return the report."""
     chance, frames = random.Random(seed), corpus()
-    with subprocess.Popen(
-        [sys.executable, "-m", "tools.fuzz.victim"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
-    ) as victim:
+    with (
+        tempfile.TemporaryDirectory(prefix="kraftlib-fuzz-") as directory,
+        subprocess.Popen(
+            [sys.executable, "-m", "tools.fuzz.victim", f"{directory}/1"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+        ) as victim,
+    ):  # fmt: skip
         try:
             assert victim.stdin is not None
             assert victim.stdout is not None

@@ -1,7 +1,8 @@
-"""The replica that the fuzzer speaks to, in a process of its own: `python -m tools.fuzz.victim`.
+"""The replica that the fuzzer speaks to, in a process of its own: `python -m tools.fuzz.victim DIRECTORY`.
 
-It prints its port, commits one record after the other, and answers each line of its input with a report of the time
-since the one before: a line of JSON.
+Its log is in an empty directory: in memory it would grow with each commit, and hide what strangers leave behind. It
+prints its port, commits one record after the other, and answers each line of its input with a report of the time since
+the one before: a line of JSON.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import NotLeaderError, OutcomeUnknownError
 from kraftlib.runtime.client.raft_client import RaftClient
+from kraftlib.storage.directory import format_directory
 from kraftlib.types import Endpoint
 
 COMMIT_PAUSE_S = 0.01
@@ -59,7 +61,7 @@ async def commit(client: RaftClient[bytes], took_ms: list[float]) -> None:
         await asyncio.sleep(COMMIT_PAUSE_S)
 
 
-async def main() -> None:
+async def main(directory: Path) -> None:
     """Serve until the input ends."""
     faults = Faults()
     logging.getLogger().addHandler(faults)
@@ -69,7 +71,9 @@ async def main() -> None:
         port = free.getsockname()[1]
     voters = (StaticVoter(1, Endpoint("127.0.0.1", port)),)
     took_ms: list[float] = []
-    async with RaftClient[bytes](RaftConfig(node_id=1, voters=voters, cluster_id="fuzz", engine="inline")) as client:
+    format_directory(directory, node_id=1, cluster_id="fuzz")
+    config = RaftConfig(node_id=1, voters=voters, cluster_id="fuzz", engine="inline", directory=directory)
+    async with RaftClient[bytes](config) as client:
         await client.wait_for_leader()
         committing = loop.create_task(commit(client, took_ms))
         print(port, flush=True)
@@ -87,4 +91,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(main(Path(sys.argv[1])))
