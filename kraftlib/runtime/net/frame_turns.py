@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 TURN_S: Final = 0.01
-"""Long enough for the requests of a hundred clients, which belong together: what they append becomes one batch."""
+"""Long enough for the requests of a hundred clients, which belong together: their appends become one batch."""
 
 
 class FrameTurns:
@@ -27,7 +27,7 @@ class FrameTurns:
         self._next: asyncio.Handle | None = None
 
     def is_free(self) -> bool:
-        """Whether frames may be taken now: this turn has time, and nobody waits."""
+        """Whether frames may be taken now: this turn has time, and no connection waits."""
         return not self._waiting and self.has_time()
 
     def has_time(self) -> bool:
