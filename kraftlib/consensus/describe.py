@@ -105,6 +105,7 @@ def handle_describe_cluster(state: ReplicaState, event: RequestReceived[Describe
     if request.endpoint_type != CONTROLLERS:
         known = request.endpoint_type == BROKERS
         error = ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        error = error if event.version else ErrorCode.INVALID_REQUEST  # version 0 knows of one type only
         text = f"this is a controller; endpoint type {request.endpoint_type} is asked of others"
         return [SendResponse(event.request_id, DescribeClusterResponse(error_code=error, error_message=text))]
     name = state.config.listener_name.upper()

@@ -68,7 +68,7 @@ SERVED: Final[Mapping[int, Served]] = {
     ApiKey.RENEW_DELEGATION_TOKEN: Served(renew_delegation_token, Versions(1, 2), Role.CLIENT, forwardable=True),
     ApiKey.EXPIRE_DELEGATION_TOKEN: Served(expire_delegation_token, Versions(1, 2), Role.CLIENT, forwardable=True),
     ApiKey.CREATE_PARTITIONS: Served(create_partitions, Versions(0, 3), Role.ADMIN, forwardable=True),
-    ApiKey.ELECT_LEADERS: Served(elect_leaders, Versions(1, 2), Role.ADMIN, forwardable=True, needs=Operation.ALTER),
+    ApiKey.ELECT_LEADERS: Served(elect_leaders, Versions(0, 2), Role.ADMIN, forwardable=True, needs=Operation.ALTER),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: Served(incremental_alter_configs, Versions(0, 1), Role.ADMIN, forwardable=True),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: Served(
         alter_partition_reassignments, Versions(0, 1), Role.ADMIN, forwardable=True, needs=Operation.ALTER

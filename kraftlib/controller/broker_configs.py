@@ -53,6 +53,13 @@ _KINDS: Final[Mapping[str, ConfigType]] = {name: kind for kind, names in NAMES.i
 _OF_A_LISTENER: Final = re.compile(r"listener\.name\.[^.]*\.(?:[^.]*\.)??((?:ssl|sasl|max|principal)\..+)")
 
 
+ONLY_OF_LISTENERS: Final = frozenset(
+    """ssl.key.password ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password
+    ssl.keystore.type ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
+    ssl.truststore.type""".split()
+)
+"""Settings that a node takes with the prefix of a listener only, and ignores otherwise."""
+
 SENSITIVE: Final = frozenset({ConfigType.PASSWORD, ConfigType.UNKNOWN})
 """The value of a setting of these types is never told: an unknown one may hold anything."""
 

@@ -12,6 +12,7 @@ import attrs
 from kraftlib.controller.access_rules import CLUSTER_NAME, Operation, ResourceType
 from kraftlib.controller.configs import TOPIC
 from kraftlib.controller.features import Features
+from kraftlib.controller.mutation_quotas import Account, MutationQuotas
 from kraftlib.controller.partitions import Rules
 from kraftlib.controller.results import RefusedError
 from kraftlib.controller.sessions import Sessions
@@ -19,6 +20,7 @@ from kraftlib.controller.state import ClusterState
 from kraftlib.controller.topic_configs import MIN_IN_SYNC, in_force
 from kraftlib.errors import ConfigError
 from kraftlib.metadata.topic_records import PartitionRecord
+from kraftlib.security.sasl import USER_PREFIX
 from kraftlib.types import Offset
 from kraftlib.wire.apis import ErrorCode
 
@@ -107,6 +109,8 @@ class Caller:
     """Whether it has the role admin: no rule of access counts for it."""
     host: str = ""
     """Its address, as Kafka writes it in rules of access."""
+    client_id: str = ""
+    """The client id in its requests: quotas may be of one."""
 
 
 NOBODY: Final = Caller()
@@ -122,6 +126,7 @@ class Context:
     """Of the controller itself: the settings of this node count where it decides by the configuration of a topic."""
     state: ClusterState
     sessions: Sessions
+    quotas: MutationQuotas
     random: random.Random
     new_uuid: Callable[[], UUID]
     now_ms: int
@@ -154,6 +159,16 @@ class Context:
         """Raises: RefusedError with the code of this type of resources, unless the sender may do this."""
         if not self.allows(operation, kind, name):
             raise RefusedError(REFUSALS[kind])
+
+    def account(self, *, is_strict: bool) -> Account:
+        """Return the account to which the request's partitions are charged."""
+        return self.quotas.account(
+            self.state.keyed.mutation_rates,
+            user=self.caller.principal.removeprefix(USER_PREFIX),
+            client_id=self.caller.client_id,
+            is_strict=is_strict,
+            now_ms=self.now_ms,
+        )
 
     def topic_value(self, name: str, key: str) -> str:
         """Return the value of a key that is in force for a topic."""

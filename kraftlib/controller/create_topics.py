@@ -10,8 +10,10 @@ from uuid import UUID
 
 from kraftlib.codec.declarations import Message
 from kraftlib.controller.access_rules import Operation, ResourceType
+from kraftlib.controller.config_values import Source
 from kraftlib.controller.configs import TOPIC
 from kraftlib.controller.context import Context
+from kraftlib.controller.mutation_quotas import Account
 from kraftlib.controller.partitions import NO_LEADER
 from kraftlib.controller.placement import place
 from kraftlib.controller.results import RECORDS_MAX, Decision, RefusedError
@@ -25,6 +27,9 @@ from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 
 NAME_MAX: Final = 249
+STRICT_SINCE: Final = 6
+"""The version from which on a client is refused what its quota does not give (KIP-599)."""
+
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 _DEFAULT: Final = -1
 Wanted = CreateTopicsRequest.CreatableTopic
@@ -38,14 +43,15 @@ def create_topics(context: Context, request: CreateTopicsRequest, version: int) 
     answers: list[Created] = []
     names = Counter(topic.name for topic in request.topics)
     taken: dict[str, str] = {}
-    in_general = {key: _config(context, {}, key) for key in SETTINGS if key not in HIDDEN}
+    account = context.account(is_strict=version >= STRICT_SINCE)
+    in_general = {key: _config(context, key) for key in SETTINGS if key not in HIDDEN}
     for topic in {topic.name: topic for topic in request.topics}.values():
         try:
             if names[topic.name] > 1:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             _check_access(context, topic.name)
             _check_name(context, topic.name, taken)
-            made = _create(context, topic)
+            made = _create(context, topic, account)
             if len(records) + len(made) > RECORDS_MAX:
                 raise RefusedError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
         except RefusedError as refused:
@@ -56,7 +62,7 @@ def create_topics(context: Context, request: CreateTopicsRequest, version: int) 
         taken[plain_name(topic.name)] = topic.name
         records += made
         answers.append(_answer(context, topic, made, in_general))
-    answer = CreateTopicsResponse(topics=tuple(answers))
+    answer = CreateTopicsResponse(throttle_time_ms=account.throttle_time_ms, topics=tuple(answers))
     return Decision(() if request.validate_only else records, answer)
 
 
@@ -93,10 +99,11 @@ def _check_name(context: Context, name: str, taken: dict[str, str]) -> None:
         raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
 
 
-def _create(context: Context, topic: Wanted) -> list[Message]:
+def _create(context: Context, topic: Wanted, account: Account) -> list[Message]:
     for config in topic.configs:
         check_topic_config(config.name, config.value)
     replicas = _manual(context, topic) if topic.assignments else _automatic(context, topic)
+    account.take(len(replicas))
     topic_id = context.new_uuid()
     configs = [
         ConfigRecord(resource_type=TOPIC, resource_name=topic.name, name=config.name, value=config.value)
@@ -216,7 +223,7 @@ def clearing(context: Context, changes: Iterable[Message]) -> list[ClearElrRecor
 
 
 def _answer(context: Context, topic: Wanted, made: Sequence[Message], in_general: Mapping[str, Config]) -> Created:
-    own = {config.name: config.value or "" for config in topic.configs}
+    own = {one.name: Config(name=one.name, value=one.value, config_source=Source.TOPIC) for one in topic.configs}
     head = made[0]
     if not context.allows(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name):
         return Created(
@@ -232,10 +239,11 @@ def _answer(context: Context, topic: Wanted, made: Sequence[Message], in_general
         error_message=None,
         num_partitions=len(partitions),
         replication_factor=len(partitions[0].replicas),
-        configs=tuple(in_general[key] if key not in own else _config(context, own, key) for key in in_general),
+        configs=tuple({**in_general, **own}.values()),
     )
 
 
-def _config(context: Context, own: Mapping[str, str], key: str) -> Config:
-    value, source = in_force(context.state.configs, own, key, node_id=context.node_id)
+def _config(context: Context, key: str) -> Config:
+    """Return the value of a key for a topic that does not set it."""
+    value, source = in_force(context.state.configs, {}, key, node_id=context.node_id)
     return Config(name=key, value=value, config_source=source)

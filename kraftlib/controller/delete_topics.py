@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Final
 from uuid import UUID
 
 from kraftlib.codec.declarations import Message
@@ -15,6 +16,9 @@ from kraftlib.types import ZERO_UUID
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 
+STRICT_SINCE: Final = 5
+"""The version from which on a client is refused what its quota does not give (KIP-599)."""
+
 Row = DeleteTopicsResponse.DeletableTopicResult
 Named = tuple[str | None, UUID]
 
@@ -23,6 +27,7 @@ def delete_topics(context: Context, request: DeleteTopicsRequest, version: int) 
     """Delete what there is; the answer has a line for each. A topic that is named twice, by name or id, stays."""
     given: list[Named] = [(name, ZERO_UUID) for name in request.topic_names]
     given += [(topic.name, topic.topic_id) for topic in request.topics]
+    account = context.account(is_strict=version >= STRICT_SINCE)
     counts = Counter(given)
     by_id = {topic_id for name, topic_id in given if name is None}
     topics = context.state.topics
@@ -46,12 +51,14 @@ def delete_topics(context: Context, request: DeleteTopicsRequest, version: int) 
                 )
             if len(records) == RECORDS_MAX:
                 raise RefusedError(ErrorCode.POLICY_VIOLATION, "Excessively large number of topics per request.")
+            name, topic_id = topic.name, topic.topic_id
+            account.take(topic.partition_count)
         except RefusedError as refused:
             rows.append(Row(name=name, topic_id=topic_id, error_code=refused.code, error_message=refused.message))
             continue
         records.append(RemoveTopicRecord(topic_id=topic.topic_id))
         rows.append(Row(name=topic.name, topic_id=topic.topic_id))
-    return Decision(records, DeleteTopicsResponse(responses=tuple(rows)))
+    return Decision(records, DeleteTopicsResponse(throttle_time_ms=account.throttle_time_ms, responses=tuple(rows)))
 
 
 def _may(context: Context, operation: Operation, topic: str) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kraftlib.controller.access_rules import Operation, ResourceType
-from kraftlib.controller.broker_configs import SENSITIVE, kind_of
+from kraftlib.controller.broker_configs import ONLY_OF_LISTENERS, SENSITIVE, kind_of
 from kraftlib.controller.config_values import ConfigType, Source
 from kraftlib.controller.configs import BROKER, TOPIC
 from kraftlib.controller.context import Context
@@ -45,7 +45,8 @@ def _configs(context: Context, resource: Wanted, *, with_synonyms: bool) -> list
         check_topic_name(resource.resource_name)
         if context.state.topics.named(resource.resource_name) is None:
             raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        keys = [key for key in SETTINGS if key not in HIDDEN and (not wanted or key in wanted)]
+        shown = SETTINGS.keys() - (HIDDEN - context.state.configs.of(TOPIC, resource.resource_name).keys())
+        keys = [key for key in SETTINGS if key in shown and (not wanted or key in wanted)]
         return [_of_topic(context, resource.resource_name, key, with_synonyms=with_synonyms) for key in keys]
     if resource.resource_type == BROKER:
         context.require(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
@@ -85,7 +86,8 @@ def _of_broker(context: Context, name: str, *, with_synonyms: bool) -> Iterator[
     found: dict[str, list[tuple[str, Source]]] = {}
     for resource, source in sources:
         for key, value in context.state.configs.of(BROKER, resource).items():
-            found.setdefault(key, []).append((value, source))
+            if key not in ONLY_OF_LISTENERS:
+                found.setdefault(key, []).append((value, source))
     for key, places in found.items():
         kind = kind_of(key)
         is_sensitive = kind in SENSITIVE

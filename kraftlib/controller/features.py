@@ -78,11 +78,12 @@ class Features:
         return next((f"{name} {level}" for name, level in self.levels.items() if not _is_within(name, level)), None)
 
     def why_not(self, supported: Iterable[SupportedRange]) -> str | None:
-        """Return the feature whose level a broker or controller does not support, or None."""
+        """Return the feature whose level a broker does not support, or None. One that is not in force is at level 0."""
         ranges = {row.name: Versions(row.min_supported_version, row.max_supported_version) for row in supported}
-        for name, level in self.levels.items():
-            if level not in ranges.get(name, Versions(0, 0)):
-                return f"{name} is at level {level}, which is outside {ranges.get(name, 'nothing')}"
+        for name in {**dict(self.levels.items()), **ranges}:
+            level, within = self.levels.get(name) or 0, ranges.get(name, Versions(0, 0))
+            if level not in within:
+                return f"{name} is at level {level}, which is outside {within}"
         return None
 
 

@@ -12,18 +12,24 @@ from typing import Any, Final
 from kraftlib.codec.declarations import Message
 from kraftlib.controller.access_rules import AccessRules
 from kraftlib.controller.journal import Journal, Table
+from kraftlib.controller.mutation_quotas import MUTATIONS, Entity
 from kraftlib.metadata import security_records as security
 from kraftlib.metadata.config_records import ClientQuotaRecord, ProducerIdsRecord
 
 PRODUCER_IDS: Final = ("producer ids",)
 ACL: Final = "acl"
+QUOTA: Final = "quota"
 TOKEN: Final = "token"
 
 
 def quota_key(entity: Iterable[ClientQuotaRecord.EntityData], key: str) -> tuple[object, ...]:
     """Return the key of a quota: its entity's parts have no order."""
-    parts = sorted((part.entity_type, part.entity_name or "", part.entity_name is None) for part in entity)
-    return "quota", tuple(parts), key
+    return QUOTA, entity_of(entity), key
+
+
+def entity_of(entity: Iterable[ClientQuotaRecord.EntityData]) -> Entity:
+    """Return an entity as it can be looked up."""
+    return tuple(sorted((part.entity_type, part.entity_name or "", part.entity_name is None) for part in entity))
 
 
 def scram_key(user: str, mechanism: int) -> tuple[object, ...]:
@@ -96,12 +102,20 @@ class Keyed:
         self.records: Final[Table[tuple[object, ...], Message]] = Table(journal, watch=self._index)
         self.rules: Final = AccessRules()
         self.tokens: Final = Tokens()
+        self.mutation_rates: Final[dict[Entity, float]] = {}
+        """The quotas of controller mutations."""
 
     def _index(self, key: tuple[object, ...], old: Message | None, new: Message | None) -> None:
         if key[0] == ACL:
             self.rules.change(_rule(old), _rule(new))
         elif key[0] == TOKEN:
             self.tokens.change(str(key[1]), old, new)
+        elif key[0] == QUOTA and key[2] == MUTATIONS:
+            for quota in (old, new):
+                if isinstance(quota, ClientQuotaRecord):
+                    self.mutation_rates.pop(entity_of(quota.entity), None)
+            if isinstance(new, ClientQuotaRecord):
+                self.mutation_rates[entity_of(new.entity)] = new.value
 
     def replay(self, record: Message) -> None:
         """Take over a record."""

@@ -26,11 +26,12 @@ from kraftlib.controller.delegation_tokens import remove_expired_tokens
 from kraftlib.controller.features import ELIGIBLE_LEADER_REPLICAS
 from kraftlib.controller.heartbeats import fence_the_silent
 from kraftlib.controller.leadership import elect_unclean, prefer
+from kraftlib.controller.mutation_quotas import MutationQuotas
 from kraftlib.controller.results import RECORDS_MAX, Decision
 from kraftlib.controller.sessions import Sessions
 from kraftlib.controller.state import ClusterState
 from kraftlib.controller.topic_configs import MIN_IN_SYNC, SETTINGS
-from kraftlib.controller.versions import METADATA_VERSION
+from kraftlib.controller.versions import METADATA_VERSION, has_controller_registrations
 from kraftlib.errors import ensure
 from kraftlib.metadata.broker_records import RegisterControllerRecord
 from kraftlib.metadata.config_records import ConfigRecord, FeatureLevelRecord
@@ -74,6 +75,7 @@ class QuorumController:
         self._new_uuid = new_uuid
         self._wall_ms = wall_ms
         self._sessions = Sessions(config.broker_session_timeout_ms)
+        self._quotas = MutationQuotas()
         self._end_offset: Offset = 0
         """One past the last record that was folded, committed or not."""
         self._committed_end: Offset = 0
@@ -119,6 +121,7 @@ class QuorumController:
         self.is_active = True
         self._last_append_ms = self._last_balance_ms = self._last_unclean_ms = self._last_tokens_ms = now_ms
         self._sessions.clear()
+        self._quotas.clear()
         for broker in self.state.cluster.brokers.values():
             if not broker.fenced:
                 self._sessions.heard(broker.broker_id, broker.broker_epoch, now_ms)
@@ -127,7 +130,9 @@ class QuorumController:
             records.append(AbortTransactionRecord(reason="Controller failover"))
         if not features.metadata_version:
             records += self._bootstrap()
-        return Decision([*records, self._me])
+        level = features.metadata_version or self._levels[METADATA_VERSION]
+        records.append(self._me if has_controller_registrations(level) else NoOpRecord())
+        return Decision(records)
 
     def _bootstrap(self) -> list[Message]:
         records: list[Message] = [
@@ -178,6 +183,10 @@ class QuorumController:
             return Decision(list(islice(elect_unclean(context), RECORDS_MAX)))
         if config.delegation_token_secret_key is not None and self._is_time_for_tokens(now_ms):
             return remove_expired_tokens(context)
+        if self._me.controller_id not in self.state.cluster.controllers and has_controller_registrations(
+            self.state.features.metadata_version
+        ):
+            return Decision([self._me])
         if 0 < config.no_op_interval_ms <= now_ms - self._last_append_ms:
             return Decision([NoOpRecord()])
         return Decision()
@@ -195,6 +204,7 @@ class QuorumController:
             node_id=self._me.controller_id,
             state=self.state,
             sessions=self._sessions,
+            quotas=self._quotas,
             random=self._random,
             new_uuid=self._new_uuid,
             now_ms=now_ms,

@@ -6,7 +6,7 @@ from kraftlib.codec.declarations import Message
 from kraftlib.controller.context import Context
 from kraftlib.controller.leadership import leave, lose_records, without
 from kraftlib.controller.results import Decision, RefusedError
-from kraftlib.controller.versions import METADATA_VERSION, has_cordoned_directories, has_directories
+from kraftlib.controller.versions import METADATA_VERSION, has_controller_registrations, has_directories
 from kraftlib.metadata.broker_records import RegisterBrokerRecord, RegisterControllerRecord, UnregisterBrokerRecord
 from kraftlib.types import is_host
 from kraftlib.wire.apis import ErrorCode
@@ -59,11 +59,6 @@ def register_broker(context: Context, request: BrokerRegistrationRequest, versio
             fenced=known.fenced if known is not None and is_same else True,
             in_controlled_shutdown=known is not None and is_same and known.in_controlled_shutdown,
             log_dirs=request.log_dirs if has_directories(metadata_version) else (),
-            cordoned_log_dirs=(
-                known.cordoned_log_dirs
-                if known is not None and is_same and has_cordoned_directories(metadata_version)
-                else None
-            ),
         )
     )
     return Decision(records, BrokerRegistrationResponse(broker_epoch=epoch), is_atomic=False)
@@ -124,14 +119,14 @@ def unregister_broker(context: Context, request: UnregisterBrokerRequest, versio
 
 
 def register_controller(context: Context, request: ControllerRegistrationRequest, version: int) -> Decision:
-    """Take note of a controller: admin clients that ask controllers find it so."""
+    """Take note of a controller: admin clients that ask controllers find it so. Its features are not judged."""
     if not all(is_host(place.host) for place in request.listeners):
         text = f"controller {request.controller_id} names what is no host"
         return Decision(
             answer=ControllerRegistrationResponse(error_code=ErrorCode.INVALID_REGISTRATION, error_message=text)
         )
-    if context.features.why_not(request.features) is not None:
-        text = f"controller {request.controller_id} does not support the finalized features"
+    if not has_controller_registrations(context.features.metadata_version):
+        text = "The current metadata.version is too old for registrations of controllers."
         return Decision(
             answer=ControllerRegistrationResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=text)
         )

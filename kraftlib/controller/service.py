@@ -287,6 +287,7 @@ class MetadataController(StateMachine):
             may_have_tokens=not peer.by_token and (peer.forwarded_by is not None or principal != ANONYMOUS),
             is_admin=peer.is_admin,
             host=host_text(peer.address),
+            client_id=peer.client_id,
         )
 
     def _carry_out(self, decision: Decision) -> None:

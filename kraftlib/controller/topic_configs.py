@@ -106,7 +106,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
 """Every key of a topic in 4.3."""
 
 HIDDEN: Final = frozenset({"internal.segment.bytes"})
-"""Keys that a topic takes and that no answer names."""
+"""Keys that an answer names only where a topic sets them."""
 
 
 def check_topic_config(key: str, value: str | None) -> None:

@@ -23,6 +23,7 @@ _3_4_IV0: Final = 8
 _3_5_IV2: Final = 11
 _3_6_IV0: Final = 12
 _3_6_IV2: Final = 14
+_3_7_IV0: Final = 15
 _3_7_IV2: Final = 17
 _4_0_IV1: Final = 23
 _4_3_IV0: Final = 30
@@ -52,6 +53,11 @@ def _lowest_for(change: BrokerRegistrationChangeRecord) -> int:
 def encoded(record: Message, metadata_version: int) -> bytes:
     """Return the record in its frame. Raises: LocalProtocolError, if this metadata.version cannot hold it."""
     return encode_record(record, record_version(record, metadata_version))
+
+
+def has_controller_registrations(metadata_version: int) -> bool:
+    """Whether controllers stand in the log (KIP-919)."""
+    return metadata_version >= _3_7_IV0
 
 
 def has_directories(metadata_version: int) -> bool:

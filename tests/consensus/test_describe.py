@@ -80,6 +80,11 @@ def test_brokers_are_not_to_be_had_here(endpoint_type: int, error: ErrorCode) ->
     assert ask(leader(1), DescribeClusterRequest(endpoint_type=endpoint_type), version=1).error_code == error
 
 
+def test_a_client_of_version_0_is_told_in_words_that_it_knows() -> None:
+    """It has no endpoint types, so brokers is what it asks for (KIP-919)."""
+    assert ask(leader(1), DescribeClusterRequest(), version=0).error_code == ErrorCode.INVALID_REQUEST
+
+
 DISKS = {number: UUID(int=number) for number in (1, 2, 9)}
 
 

@@ -87,3 +87,13 @@ def test_validation_alone_writes_nothing() -> None:
     assert world.create("a", validate_only=True).num_partitions == 3
     assert world.create("a", validate_only=True, factor=9).error_code == ErrorCode.INVALID_REPLICATION_FACTOR
     assert len(world.log) == before
+
+
+def test_settings_of_the_topic_are_told_as_they_were_given_hidden_ones_too() -> None:
+    world = World().with_brokers(1)
+    given = {"min.cleanable.dirty.ratio": "0.250", "internal.segment.bytes": "100000"}
+    answer = world.create("a", partitions=1, factor=1, configs=given)
+    told = {one.name: (one.value, one.config_source) for one in answer.configs or ()}
+    assert {name: told[name] for name in given} == {name: (value, 1) for name, value in given.items()}
+    plain = world.create("b", partitions=1, factor=1)
+    assert "internal.segment.bytes" not in {one.name for one in plain.configs or ()}

@@ -59,8 +59,7 @@ def test_of_brokers_what_was_changed_is_told_but_no_secret() -> None:
     assert {name: (one.value, one.is_sensitive) for name, one in rows.items()} == {
         "log.retention.ms": ("5", False),
         "nonsense": (None, True),
-        "ssl.key.password": (None, True),
-    }
+    }, "a setting of TLS counts for a listener only"
     assert rows["log.retention.ms"].config_type == ConfigType.LONG
     assert told(describe(world, BROKER, "1"))["listener.name.external.ssl.keystore.password"][0] is None
     assert set(told(describe(world, BROKER, "1"))) == {*rows, "listener.name.external.ssl.keystore.password"}
@@ -76,3 +75,11 @@ def test_what_a_controller_does_not_know_is_refused() -> None:
         (99, "x"): ErrorCode.INVALID_REQUEST,
     }
     assert {what: describe(world, *what).error_code for what in refused} == refused
+
+
+def test_a_hidden_setting_is_told_where_a_topic_has_it() -> None:
+    world = World().with_brokers(1)
+    world.create("a", configs={"internal.segment.bytes": "100000"})
+    world.create("b")
+    assert told(describe(world, TOPIC, "a"))["internal.segment.bytes"][0] == "100000"
+    assert "internal.segment.bytes" not in told(describe(world, TOPIC, "b"))

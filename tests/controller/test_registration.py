@@ -11,6 +11,7 @@ from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.broker_registration import BrokerRegistrationRequest
 from kraftlib.wire.messages.controller_registration import ControllerRegistrationRequest
 from kraftlib.wire.messages.unregister_broker import UnregisterBrokerRequest
+from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
 from tests.controller.world import World, directory
 
 FEATURE = BrokerRegistrationRequest.Feature
@@ -89,14 +90,33 @@ def test_a_broker_that_is_unregistered_leads_nothing_and_is_gone() -> None:
     assert world.beat(1, broker_epoch=9).error_code == ErrorCode.STALE_BROKER_EPOCH
 
 
-def test_a_controller_that_lacks_a_level_is_not_registered() -> None:
+def test_a_broker_whose_range_leaves_out_a_level_is_not_registered() -> None:
+    """A feature that is not in force is at level 0."""
     world = World()
-    rows = tuple(
-        ControllerRegistrationRequest.Feature(name=name, min_supported_version=0, max_supported_version=30)
-        for name in ("metadata.version", "group.version", "transaction.version")
-    )
-    answer = world.ask(ControllerRegistrationRequest(controller_id=3, features=rows))
+    features = world.registration(2).features
+    low = tuple(attrs.evolve(one, min_supported_version=1) for one in features if one.name == "share.version")
+    assert world.register(2, features=(*features, *low)).error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert world.register(2, features=features[:1]).error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert world.register(2).error_code == 0
+
+
+def test_controllers_stand_in_the_log_from_3_7_on_whatever_they_support() -> None:
+    """As in Kafka: what they support counts when a level is to change."""
+    world = World(levels={"metadata.version": 14})
+    assert dict(world.state.cluster.controllers.items()) == {}
+    answer = world.ask(ControllerRegistrationRequest(controller_id=3))
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+    row = UpdateFeaturesRequest.FeatureUpdateKey(feature="metadata.version", max_version_level=15)
+    assert world.ask(UpdateFeaturesRequest(feature_updates=(row,))).error_code == 0
+    world.tick()
+    answer = world.ask(ControllerRegistrationRequest(controller_id=3))
     assert (answer.error_code, answer.error_message) == (0, "")
     assert sorted(world.state.cluster.controllers) == [1, 3]
-    answer = world.ask(ControllerRegistrationRequest(controller_id=4, features=rows[:1]))
-    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_a_broker_that_registers_again_says_anew_which_directories_are_cordoned() -> None:
+    world = World().with_brokers(1)
+    world.beat(1, cordoned_log_dirs=(directory(1),))
+    incarnation = world.state.cluster.brokers[1].incarnation_id
+    world.register(1, incarnation_id=incarnation)
+    assert world.state.cluster.brokers[1].cordoned_log_dirs is None

@@ -21,11 +21,14 @@ from kraftlib.storage.directory import format_directory
 from kraftlib.types import new_uuid
 from kraftlib.wire.apis import ApiKey, ErrorCode
 from kraftlib.wire.frames import decode_response, encode_request
+from kraftlib.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest
 from kraftlib.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kraftlib.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest
+from kraftlib.wire.messages.elect_leaders import ElectLeadersRequest
 from kraftlib.wire.messages.envelope import DefaultPrincipalData, EnvelopeRequest
+from kraftlib.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
 from tests.cli.processes import free_port
 from tests.controller.world import World, picture
@@ -231,3 +234,54 @@ async def test_levels_of_features_are_the_controllers_and_kraft_version_is_the_r
             for wrong in ((row(feature=kraft, max_version_level=2),), (same, share)):
                 answer = await client.ask(UpdateFeaturesRequest(feature_updates=wrong))
                 assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
+
+
+async def test_a_refusal_fits_into_an_answer_whatever_it_quotes(tmp_path: Path) -> None:
+    """A value may be as long as any string, and the connection stays."""
+    (controller,) = formatted(tmp_path, 1)
+    async with controller:
+        await until_active([controller])
+        async with connected(controller.client.endpoint) as client:
+            await join(client, 10)
+            await client.ask(ORDERS)
+            row = IncrementalAlterConfigsRequest
+            change = row.AlterableConfig(name="retention.ms", value="1" * 32_767)
+            resource = row.AlterConfigsResource(resource_type=2, resource_name="orders", configs=(change,))
+            (told,) = (await client.ask(row(resources=(resource,)))).responses
+            assert told.error_code == ErrorCode.INVALID_CONFIG
+            assert len(told.error_message) < 2_000
+            unknown = UpdateFeaturesRequest.FeatureUpdateKey(feature="x" * 32_767, max_version_level=1)
+            answer = await client.ask(UpdateFeaturesRequest(feature_updates=(unknown,)))
+            assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
+
+
+async def test_elections_of_version_0_are_held(tmp_path: Path) -> None:
+    """It names partitions only: preferred leaders are meant."""
+    (controller,) = formatted(tmp_path, 1)
+    async with controller:
+        await until_active([controller])
+        async with connected(controller.client.endpoint) as client:
+            await join(client, 10)
+            await client.ask(ORDERS)
+            row = ElectLeadersRequest.TopicPartitions(topic="orders", partitions=(0, 7))
+            answer = await client.ask(ElectLeadersRequest(topic_partitions=(row,)), 0)
+            codes = [one.error_code for one in answer.replica_election_results[0].partition_result]
+            assert codes == [ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+async def test_a_quota_of_a_client_id_is_that_of_the_client_behind_the_broker(tmp_path: Path) -> None:
+    (controller,) = formatted(tmp_path, 1)
+    async with controller:
+        await until_active([controller])
+        async with connected(controller.client.endpoint) as client:
+            await join(client, 10)
+            row = AlterClientQuotasRequest
+            entity = (row.EntityData(entity_type="client-id", entity_name="admin"),)
+            change = row.OpData(key="controller_mutation_rate", value=0.001)
+            await client.ask(row(entries=(row.EntryData(entity=entity, ops=(change,)),)))
+            assert (await client.forward(ORDERS)).topics[0].error_code == 0
+            another = CreateTopicsRequest(topics=(attrs.evolve(ORDERS.topics[0], name="another"),))
+            answer = await client.forward(another)
+            assert answer.topics[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+            assert answer.throttle_time_ms > 1_000_000
+            assert (await client.ask(another)).topics[0].error_code == 0, "the broker itself has no quota"

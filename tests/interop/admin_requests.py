@@ -7,9 +7,11 @@ have done the same so far are asked the same.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
+
+import attrs
 
 from kraftlib.controller.topics import Topic
 from kraftlib.metadata.topic_records import PartitionRecord
@@ -24,14 +26,17 @@ from kraftlib.wire.messages.alter_user_scram_credentials import AlterUserScramCr
 from kraftlib.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from kraftlib.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from kraftlib.wire.messages.broker_registration import BrokerRegistrationRequest
+from kraftlib.wire.messages.controller_registration import ControllerRegistrationRequest
 from kraftlib.wire.messages.create_partitions import CreatePartitionsRequest
 from kraftlib.wire.messages.create_topics import CreateTopicsRequest
 from kraftlib.wire.messages.delete_topics import DeleteTopicsRequest
+from kraftlib.wire.messages.describe_cluster import DescribeClusterRequest
 from kraftlib.wire.messages.describe_configs import DescribeConfigsRequest
 from kraftlib.wire.messages.elect_leaders import ElectLeadersRequest
 from kraftlib.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kraftlib.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from kraftlib.wire.messages.unregister_broker import UnregisterBrokerRequest
+from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
 from tests.interop.asked import Asked
 
 BROKERS: Final = (1, 2, 3, 4, 5)
@@ -125,11 +130,18 @@ class Draw:
             (2, self.delete_acls),
             (4, self.alter_quotas),
             (4, self.alter_credentials),
+            (1, self.update_features),
+            (1, self.describe_cluster),
+            (1, self.register_controller),
         )
         weights, draws = zip(*kinds, strict=True)
         (draw,) = self.chance.choices(draws, weights)
         found = draw()
         return found if isinstance(found, tuple) else (found, found.valid_versions.last)
+
+    def is_forwarded(self, request: Any) -> bool:
+        """Whether it comes in an envelope. Kafka would forward AllocateProducerIds, for which no client may ask."""
+        return self.chance.random() < 0.2 and not isinstance(request, AllocateProducerIdsRequest)
 
     # --- parts -------------------------------------------------------------------------------------------------------
 
@@ -159,7 +171,8 @@ class Draw:
         return epoch_of(self.there, broker_id) + (self.chance.choice((-1, 1)) if self.chance.random() < BAD / 2 else 0)
 
     def partition(self) -> PartitionRecord | None:
-        partitions = list(self.there.state.topics.partitions.values())
+        topics = self.there.state.topics
+        partitions = [one for name in sorted(topics.ids) for one in topics.of(topics.topics[topics.ids[name]])]
         return self.chance.choice(partitions) if partitions else None
 
     # --- topics ------------------------------------------------------------------------------------------------------
@@ -239,8 +252,9 @@ class Draw:
         return len({len(partitions[topic.topic_id, n].replicas) for n in range(topic.partition_count)}) == 1
 
     def elect_leaders(self) -> Drawn:
-        version = self.chance.randint(1, 2)
+        version = self.chance.randint(0, 2)
         kind = 7 if self.chance.random() < BAD / 4 else self.chance.choice((0, 0, 1))
+        kind = kind if version else 0
         if self.chance.random() < 0.3:
             return ElectLeadersRequest(election_type=kind, topic_partitions=None), version
         row = ElectLeadersRequest.TopicPartitions
@@ -250,12 +264,20 @@ class Draw:
 
     # --- configurations ----------------------------------------------------------------------------------------------
 
+    def resource(self) -> tuple[int, str, Settings]:
+        """Return the type and name of what is configured, and the settings that it may be given."""
+        kind = self.chance.choice((2, 2, 2, 2, 4, 4, 16, 32, *((0, 8, 99) if self.bad() else ())))
+        if kind == 4:
+            return kind, self.chance.choice(("", "1", "2", "77", "x")), BROKER_CONFIGS
+        if kind in (16, 32):
+            return kind, self.chance.choice(("g", "h", "")), OTHER_CONFIGS[kind]
+        return kind, self.known_name(), CONFIGS
+
     def alter_configs(self) -> Drawn:
         row = IncrementalAlterConfigsRequest.AlterConfigsResource
         resources = []
         for _ in range(self.chance.randint(1, 2)):
-            kind = self.chance.choice((2, 2, 2, 4, 99 if self.bad() else 2))
-            name = self.known_name() if kind != 4 else self.chance.choice(("", "1", "2", "77", "x"))
+            kind, name, settings = self.resource()
             changes = tuple(
                 IncrementalAlterConfigsRequest.AlterableConfig(
                     # At operations that it does not know, Kafka's controller resigns.
@@ -263,9 +285,7 @@ class Draw:
                     config_operation=1 if value is None else self.chance.choice((0, 0, 0, 1, 2, 3)),
                     value=value,
                 )
-                for key, value in self.chance.sample(
-                    CONFIGS if kind == 2 else BROKER_CONFIGS, self.chance.randint(1, 2)
-                )
+                for key, value in self.chance.sample(settings, self.chance.randint(1, 2))
             )
             resources.append(row(resource_type=kind, resource_name=name, configs=changes))
         request = IncrementalAlterConfigsRequest(resources=tuple(resources), validate_only=self.bad())
@@ -275,9 +295,8 @@ class Draw:
         row = AlterConfigsRequest.AlterConfigsResource
         resources = []
         for _ in range(self.chance.randint(1, 2)):
-            kind = self.chance.choice((2, 2, 2, 4, 99 if self.bad() else 2))
-            name = self.known_name() if kind != 4 else self.chance.choice(("", "1", "2", "77", "x"))
-            drawn = self.chance.sample(CONFIGS if kind == 2 else BROKER_CONFIGS, self.chance.randint(0, 2))
+            kind, name, settings = self.resource()
+            drawn = self.chance.sample(settings, self.chance.randint(0, 2))
             values = tuple(AlterConfigsRequest.AlterableConfig(name=key, value=value) for key, value in drawn)
             resources.append(row(resource_type=kind, resource_name=name, configs=values))
         return AlterConfigsRequest(resources=tuple(resources), validate_only=self.bad()), self.chance.randint(0, 2)
@@ -374,22 +393,32 @@ class Draw:
 
     # --- brokers -----------------------------------------------------------------------------------------------------
 
-    def heartbeat(self) -> BrokerHeartbeatRequest:
-        """Only fenced brokers ask for their shutdown: the others have leaderships, and real brokers show the rest."""
+    def heartbeat(self) -> Drawn:
         number = self.broker()
+        changes: dict[str, Any] = {}
         broker = self.there.state.cluster.brokers.get(number)
-        return heartbeat(
+        if self.chance.random() < BAD:
+            # Where a broker has none left, or a topic was deleted before, Kafka's controller resigns.
+            left = broker.log_dirs[1:] if broker is not None and not self.there.has_deleted else ()
+            changes["offline_log_dirs"] = self.chance.choice((left[:1], (ELSEWHERE,)))
+        if self.chance.random() < BAD:
+            changes["cordoned_log_dirs"] = self.chance.choice(((), directories(number % 6)[:1], (ELSEWHERE,)))
+        request = heartbeat(
             self.there,
             number,
             broker_epoch=self.epoch(number),
             want_fence=self.chance.random() < 0.3,
+            # The session of a broker that was active ends with its shutdown here; Kafka has its next process wait.
             want_shut_down=broker is not None and broker.fenced and self.chance.random() < 0.1,
             current_metadata_offset=self.chance.choice((1 << 40, 1 << 40, 1 << 40, 0)),
+            **changes,
         )
+        return request, 2 if changes else self.chance.randint(0, 2)
 
     def register(self) -> Drawn:
         number = self.broker()
         changes: dict[str, Any] = {}
+        features = registration(self.there, number).features
         if self.chance.random() < 0.6:
             changes = self.chance.choice(
                 (
@@ -401,18 +430,62 @@ class Draw:
                     {"log_dirs": directories(2 if number != 2 else 4)},
                     {"log_dirs": directories(number) * 2},
                     {"features": ()},
+                    {"features": (features[0], attrs.evolve(features[2], min_supported_version=1))},
+                    {"features": (*features, attrs.evolve(features[0], name="no.such.feature"))},
                     {"is_migrating_zk_broker": True},
                     {"listeners": ()},
                 )
             )
-        return registration(self.there, number, **changes), 4
+        if changes or not self.bad():
+            return registration(self.there, number, **changes), 4
+        return registration(self.there, number, log_dirs=()), self.chance.randint(0, 1)
 
     def unregister(self) -> UnregisterBrokerRequest:
-        return UnregisterBrokerRequest(broker_id=NOBODY if self.chance.random() < 0.7 else self.broker())
+        """Where a topic was deleted before, Kafka's controller may resign at a broker that is there."""
+        is_there = self.chance.random() < 0.3 and not self.there.has_deleted
+        return UnregisterBrokerRequest(broker_id=self.broker() if is_there else NOBODY)
 
     def allocate_producer_ids(self) -> AllocateProducerIdsRequest:
         number = self.broker()
         return AllocateProducerIdsRequest(broker_id=number, broker_epoch=self.epoch(number))
+
+    def register_controller(self) -> ControllerRegistrationRequest:
+        row = ControllerRegistrationRequest
+        names = self.chance.choice(((), ("share.version",))) if self.bad() else RANGES
+        lowest = int(self.bad())
+        return row(
+            controller_id=2,
+            incarnation_id=UUID(int=4_000),
+            listeners=(row.Listener(name="CONTROLLER", host="localhost", port=9_093, security_protocol=0),),
+            features=tuple(
+                row.Feature(
+                    name=name,
+                    min_supported_version=max(lowest, RANGES[name][0]),
+                    max_supported_version=RANGES[name][1],
+                )
+                for name in names
+            ),
+        )
+
+    def describe_cluster(self) -> Drawn:
+        version = self.chance.randint(0, 2)
+        # Kafka's names the controllers that have registered, ours the voters.
+        is_other = len(self.there.state.cluster.controllers) > 1
+        kind = self.chance.choice((1, 3) if is_other else (1, 2, 2, 3)) if version else 1
+        return DescribeClusterRequest(endpoint_type=kind), version
+
+    def update_features(self) -> Drawn:
+        row = UpdateFeaturesRequest.FeatureUpdateKey
+        rows = {
+            name: row(
+                feature=name,
+                max_version_level=self.chance.randint(0, RANGES[name][1] + 1),
+                upgrade_type=self.chance.choice((1, 2, 3)),
+            )
+            for name in self.some(lambda: self.chance.choice([name for name in RANGES if name != "kraft.version"]), 2)
+        }
+        request = UpdateFeaturesRequest(feature_updates=tuple(rows.values()), validate_only=self.bad())
+        return request, self.chance.randint(1, 2)
 
     # --- access, quotas, credentials ---------------------------------------------------------------------------------
 
@@ -469,16 +542,18 @@ class Draw:
                 for kind in kinds
             )
             keys = ("connection_creation_rate",) if "ip" in kinds and not self.bad() else QUOTAS
-            ops = self.some(
-                lambda keys=keys: row.OpData(
-                    key=self.chance.choice(keys),
-                    value=self.chance.choice((1.0, 5.0, 100.0, 1e3, 0.5, -1.0, 0.0, 1e19)),
-                    remove=self.chance.random() < 0.3,
-                ),
-                2,
-            )
+            ops = self.some(lambda keys=keys: self.quota(keys), 2)
             entries.append(row.EntryData(entity=entity, ops=ops))
         return row(entries=tuple(entries), validate_only=self.bad()), self.chance.randint(0, 1)
+
+    def quota(self, keys: Sequence[str]) -> AlterClientQuotasRequest.OpData:
+        key = self.chance.choice(keys)
+        return AlterClientQuotasRequest.OpData(
+            key=key,
+            # What time gives back is left to `test_mutation_quotas.py`.
+            value=self.chance.choice((1e4, -1.0, 0.0, 1e19) if key == MUTATIONS else RATES),
+            remove=self.chance.random() < 0.3,
+        )
 
     def alter_credentials(self) -> AlterUserScramCredentialsRequest:
         users = ("ann", "bob", "carl", "" if self.bad() else "dora")
@@ -498,8 +573,11 @@ class Draw:
         return row(deletions=gone if self.chance.random() < 0.5 else (), upsertions=self.some(new, 2))
 
 
+Settings = Sequence[tuple[str, str | None]]
 RESOURCES: Final = ("orders", "ord", "*", "kafka-cluster", "")
-QUOTAS: Final = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate", "none")
+MUTATIONS: Final = "controller_mutation_rate"
+RATES: Final = (1.0, 5.0, 100.0, 1e3, 0.5, -1.0, 0.0, 1e19)
+QUOTAS: Final = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", MUTATIONS, "none")
 CONFIGS: Final = (
     ("retention.ms", "1000"),
     ("retention.ms", "-2"),
@@ -523,6 +601,8 @@ CONFIGS: Final = (
     ("internal.segment.bytes", "100000"),
     ("min.cleanable.dirty.ratio", "0.250"),
     ("segment.ms", "9"),
+    ("retention.ms", "1" * 30_000),
+    ("k" * 300, "1"),
 )
 BROKER_CONFIGS: Final = (
     ("log.retention.ms", "1000"),
@@ -535,3 +615,13 @@ BROKER_CONFIGS: Final = (
     ("ssl.keystore.password", "secret"),
     ("log.retention.ms", None),
 )
+OTHER_CONFIGS: Final[Mapping[int, Settings]] = {
+    16: (("interval.ms", "1000"), ("interval.ms", "9"), ("metrics", "a.b"), ("match", "client_id=a.*"), ("push", "1")),
+    32: (
+        ("consumer.session.timeout.ms", "50000"),
+        ("consumer.session.timeout.ms", "1"),
+        ("share.delivery.count.limit", "4"),
+        ("share.delivery.count.limit", None),
+        ("no.such.key", "1"),
+    ),
+}

@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import enum
 import socket
+import struct
 from typing import Any, Final
 from uuid import UUID
 
 import attrs
 
 from kraftlib.codec.declarations import Message, Struct
+from kraftlib.codec.declared import write
 from kraftlib.controller import ClusterState
 from kraftlib.metadata.frame import decode_record
 from kraftlib.metadata.log_records import NoOpRecord
-from kraftlib.metadata.topic_records import TopicRecord
+from kraftlib.metadata.topic_records import RemoveTopicRecord, TopicRecord
 from kraftlib.records.batch import read_batches
 from kraftlib.types import METADATA_TOPIC_ID, Endpoint
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.frames import decode_response, encode_request
+from kraftlib.wire.messages.envelope import DefaultPrincipalData, EnvelopeRequest
 from kraftlib.wire.messages.fetch import FetchRequest
 from tests.interop.wire import frames
 
@@ -39,12 +42,15 @@ class Asked:
 
     def __init__(self, endpoint: Endpoint, cluster_id: str) -> None:
         self.cluster_id = cluster_id
+        self._port = endpoint.port
         self.ids: dict[UUID, str] = {}
         """What stands for the ids that it has given."""
         self.epochs: list[int] = []
         """The epochs of brokers, likewise."""
         self.state = ClusterState()
         """What its records make of the cluster."""
+        self.has_deleted = False
+        """Whether a topic was ever deleted."""
         self._read_to = self._read_epoch = self._epoch = 0
         self._correlation_id = 0
         self._socket = socket.create_connection((endpoint.host, endpoint.port), timeout=PATIENCE_S)
@@ -65,6 +71,19 @@ class Asked:
         _, message = decode_response(answer, api_key=request.api_key, version=version)
         return message
 
+    def forwarded(
+        self, request: Any, version: int | None = None, *, user: str = "ANONYMOUS", by_token: bool = False
+    ) -> Any:
+        """Return the answer to what a broker forwards for a user; that of the envelope, if it says that it is wrong."""
+        version = request.valid_versions.last if version is None else version
+        frame = encode_request(request, version=version, correlation_id=9, client_id="lab")
+        principal = DefaultPrincipalData(type="User", name=user, token_authenticated=by_token)
+        who = struct.pack(">h", 0) + write(principal, 0)
+        answer = self.ask(EnvelopeRequest(request_data=frame, request_principal=who, client_host_address=bytes(4)))
+        if answer.error_code:
+            return answer
+        return decode_response(answer.response_data, api_key=request.api_key, version=version)[1]
+
     def written(self) -> list[Message]:
         """Return the records since the last time, but those that say nothing."""
         found: list[Message] = []
@@ -76,6 +95,7 @@ class Asked:
             self._read_to, self._read_epoch = batches[-1].end_offset, batches[-1].epoch
         for record in found:
             self.state.replay(record)
+            self.has_deleted |= isinstance(record, RemoveTopicRecord)
             if isinstance(record, TopicRecord):
                 self.ids[record.topic_id] = f"topic {record.name}"
         return [record for record in found if not isinstance(record, NoOpRecord)]
@@ -117,4 +137,6 @@ class Asked:
             if value not in self.epochs:
                 self.epochs.append(value)
             return f"epoch {self.epochs.index(value)}"
+        if name == "port" and value == self._port:
+            return "of this controller"
         return self.plain(value)

@@ -21,7 +21,7 @@ from tests.interop.lab import Lab
 from tests.interop.processes import wait_for
 from tests.interop.test_controller import Controller
 
-REQUESTS: Final = 400
+REQUESTS: Final = int(os.environ.get("KRAFTLIB_ADMIN_REQUESTS", "400"))
 SEEDS: Final = tuple(map(int, os.environ.get("KRAFTLIB_ADMIN_SEEDS", "1").split(",")))
 IMAGE_S: Final = 1.0
 FOREVER_MS: Final = 3_600_000
@@ -90,9 +90,10 @@ def asked(lab: Lab, place: Endpoint) -> Asked | None:
     return there if is_active else None
 
 
-def done(there: Asked, request: Any, version: int | None = None) -> tuple[Any, Any]:
+def done(there: Asked, request: Any, version: int | None = None, *, is_forwarded: bool = False) -> tuple[Any, Any]:
     """Return what an answer says, and what was written for it."""
-    answer, records = there.ask(request, version), there.written()
+    answer = (there.forwarded if is_forwarded else there.ask)(request, version)
+    records = there.written()
     return there.plain(answer), there.plain(records)
 
 
@@ -109,7 +110,8 @@ def test_a_controller_of_kafka_and_ours_do_the_same(pair: tuple[Asked, Asked], s
     draws = [Draw(seed, there) for there in pair]
     for number in range(REQUESTS):
         drawn = [draw.request() for draw in draws]
-        theirs, ours = (done(there, *one) for there, one in zip(pair, drawn, strict=True))
+        (is_forwarded, _) = [draw.is_forwarded(one) for draw, (one, _) in zip(draws, drawn, strict=True)]
+        theirs, ours = (done(there, *one, is_forwarded=is_forwarded) for there, one in zip(pair, drawn, strict=True))
         if theirs != ours and isinstance(drawn[0][0], DescribeConfigsRequest):
             # Kafka's controller reads this in an image that follows its log.
             time.sleep(IMAGE_S)

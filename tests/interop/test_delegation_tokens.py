@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import struct
 from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
 
-from kraftlib.codec.declared import write
 from kraftlib.metadata.security_records import DelegationTokenRecord, RemoveDelegationTokenRecord
-from kraftlib.wire.frames import decode_response, encode_request
 from kraftlib.wire.messages.delegation_tokens import (
     CreateDelegationTokenRequest,
     ExpireDelegationTokenRequest,
     RenewDelegationTokenRequest,
 )
-from kraftlib.wire.messages.envelope import DefaultPrincipalData, EnvelopeRequest
 from tests.interop.asked import Asked
 from tests.interop.lab import Lab
 from tests.interop.test_admin_requests import KEY, controllers
@@ -34,12 +30,7 @@ def both(lab: Lab) -> Iterator[tuple[Asked, Asked]]:
 
 def as_user(there: Asked, name: str, request: Any, *, by_token: bool = False) -> Any:
     """Ask what a broker forwards for a user."""
-    version = request.valid_versions.last
-    frame = encode_request(request, version=version, correlation_id=9, client_id="lab")
-    who = struct.pack(">h", 0) + write(DefaultPrincipalData(type="User", name=name, token_authenticated=by_token), 0)
-    answer = there.ask(EnvelopeRequest(request_data=frame, request_principal=who, client_host_address=bytes(4)))
-    assert answer.error_code == 0
-    return decode_response(answer.response_data, api_key=request.api_key, version=version)[1]
+    return there.forwarded(request, user=name, by_token=by_token)
 
 
 def told(there: Asked) -> list[tuple[Any, ...]]:

@@ -293,7 +293,7 @@ class RequestServer:
         audited = message if self._is_audited(message, peer) else None
         self._asked[request_id] = _Asked(reply, peer, version, request.correlation_id, audited, envelope)
         if self._handler is not None and request.api_key in self._handled:
-            client = self._judge.as_client(peer)
+            client = attrs.evolve(self._judge.as_client(peer), client_id=request.client_id or "")
             self._handler.handle_request(message, version, client, partial(self._respond_if_asked, request_id))
         elif request.api_key in REFUSED:
             self.respond(request_id, refusal(message))

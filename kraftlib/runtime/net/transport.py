@@ -54,6 +54,9 @@ class Peer:
     by_token: bool = False
     """Whether a broker says that it knows the sender by a delegation token."""
 
+    client_id: str = attrs.field(default="", eq=False)
+    """The client id in the header of the request. The request server says so to an application."""
+
     work: set[asyncio.Task[None]] = attrs.field(factory=set, eq=False, repr=False)
     """Tasks that serve it: a transport that knows when its connection is gone cancels them then."""
 
