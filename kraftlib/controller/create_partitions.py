@@ -17,7 +17,7 @@ from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 
 STRICT_SINCE: Final = 3
-"""The version from which on a client is refused what its quota does not give (KIP-599)."""
+"""From this version on a request beyond the quota of its client is refused (KIP-599)."""
 
 Wanted = CreatePartitionsRequest.CreatePartitionsTopic
 Row = CreatePartitionsResponse.CreatePartitionsTopicResult

@@ -28,7 +28,7 @@ from kraftlib.wire.messages.create_topics import CreateTopicsRequest, CreateTopi
 
 NAME_MAX: Final = 249
 STRICT_SINCE: Final = 6
-"""The version from which on a client is refused what its quota does not give (KIP-599)."""
+"""From this version on a request beyond the quota of its client is refused (KIP-599)."""
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 _DEFAULT: Final = -1

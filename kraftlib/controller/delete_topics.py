@@ -17,7 +17,7 @@ from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 
 STRICT_SINCE: Final = 5
-"""The version from which on a client is refused what its quota does not give (KIP-599)."""
+"""From this version on a request beyond the quota of its client is refused (KIP-599)."""
 
 Row = DeleteTopicsResponse.DeletableTopicResult
 Named = tuple[str | None, UUID]

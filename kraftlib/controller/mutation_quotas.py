@@ -1,4 +1,4 @@
-"""Quotas of controller mutations: how many partitions a client may create and delete in a second (KIP-599).
+"""Quotas of controller mutations: partitions that a client may create and delete in a second (KIP-599).
 
 A quota has a bucket of tokens, one for each partition, which holds what eleven seconds bring (Kafka's
 `controller.quota.window.num`). A request may overdraw it; the next one is refused until the bucket has tokens again.

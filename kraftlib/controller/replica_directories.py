@@ -63,7 +63,7 @@ def _find(context: Context, topic_id: UUID, number: int, broker_id: int) -> Part
 
 def _assigned(context: Context, partition: PartitionRecord, broker_id: int, directory: UUID) -> list[Message]:
     present = partition.directories or (MIGRATING,) * len(partition.replicas)
-    if present[partition.replicas.index(broker_id)] == directory:
-        return []
-    record = change(partition, context.rules(), place=(broker_id, directory))
+    is_there = present[partition.replicas.index(broker_id)] == directory
+    # As in Kafka a partition without a leader gets one here, if there is one by now.
+    record = change(partition, context.rules(), place=None if is_there else (broker_id, directory))
     return [] if record is None else [record]

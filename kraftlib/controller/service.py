@@ -33,7 +33,7 @@ from kraftlib.controller.features import SUPPORTED
 from kraftlib.controller.quorum_controller import QuorumController
 from kraftlib.controller.results import RECORDS_MAX, Decision
 from kraftlib.controller.state import ClusterState
-from kraftlib.controller.update_features import is_about_kraft_version
+from kraftlib.controller.update_features import is_about_kraft_version, split, with_kraft_version
 from kraftlib.controller.versions import METADATA_VERSION, encoded
 from kraftlib.errors import BacklogFullError, ClosedError, ConfigError, KraftError, NotLeaderError, RecordTooLargeError
 from kraftlib.metadata.broker_records import RegisterControllerRecord
@@ -50,6 +50,7 @@ from kraftlib.security.sasl import USER_PREFIX
 from kraftlib.storage.meta_properties import read_meta_properties
 from kraftlib.types import LeaderAndEpoch, Offset, new_uuid
 from kraftlib.wire.apis import ErrorCode, error_answer
+from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
 
 logger = logging.getLogger(__name__)
 
@@ -244,9 +245,12 @@ class MetadataController(StateMachine):
 
     def handle_request(self, request: Message, version: int, peer: Peer, answer: Answer) -> None:
         """Decide on a request, and answer it when the decision is committed."""
-        if is_about_kraft_version(request) and self.is_active:
-            self._ask_the_replica(request, peer, answer)
-            return
+        if isinstance(request, UpdateFeaturesRequest) and is_about_kraft_version(request) and self.is_active:
+            self._ask_the_replica(request, version, peer, answer)
+        else:
+            self._decide(request, version, peer, answer)
+
+    def _decide(self, request: Message, version: int, peer: Peer, answer: Answer) -> None:
         try:
             decide = partial(self._pure.handle, request, version, caller=self._caller(peer))
             decision = decide(now_ms=self._now_ms(), next_offset=self._next_offset())
@@ -262,20 +266,37 @@ class MetadataController(StateMachine):
             self._waiting.append(_Waiting(self._own_end, request, decision.answer, answer))
             self._answer()
 
-    def _ask_the_replica(self, request: Message, peer: Peer, answer: Answer) -> None:
-        """Have the replica, which leads, answer: kraft.version stands in its own records.
+    def _ask_the_replica(self, request: UpdateFeaturesRequest, version: int, peer: Peer, answer: Answer) -> None:
+        """Have the replica, which leads, decide on kraft.version, which stands in its own records.
 
         As with voters, the sender needs the role admin, and so does the broker that forwards this; no rule of access
         counts.
         """
         if not all(one.is_admin for one in (peer, peer.forwarded_by) if one is not None):
             answer(error_answer(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
-        elif self._node is not None:
+            return
+        own, others = split(request)
+        if others is not None:
+            trial: Any = self._pure.handle(
+                attrs.evolve(others, validate_only=True), version,
+                now_ms=self._now_ms(), next_offset=self._next_offset(), caller=self._caller(peer),
+            ).answer  # fmt: skip
+            if trial.error_code:
+                answer(trial)
+                return
 
-            def answered(asked: asyncio.Future[Message]) -> None:
-                answer(asked.result() if not asked.cancelled() and asked.exception() is None else None)
+        def decided(response: Any) -> None:
+            answer(response and with_kraft_version(response))
 
-            self._node.router.own.ask_here(request).add_done_callback(answered)
+        def answered(asked: asyncio.Future[Any]) -> None:
+            told = asked.result() if not asked.cancelled() and asked.exception() is None else None
+            if others is None or told is None or told.error_code:
+                answer(told)
+            else:
+                self._decide(others, version, peer, decided)
+
+        if self._node is not None:
+            self._node.router.own.ask_here(own).add_done_callback(answered)
 
     def _caller(self, peer: Peer) -> Caller:
         """Return the client: a user, or the subject of a certificate, as Kafka writes it; anonymous otherwise."""

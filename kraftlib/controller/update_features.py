@@ -3,13 +3,15 @@
 A level must be one that this controller, every registered broker and every registered controller support. For a lower
 one the request must say that it is a downgrade. A metadata.version goes back only over versions that have not changed
 the records; Kafka knows an unsafe downgrade and refuses it, and so does this controller. kraft.version is the replica's
-own.
+own: it decides after this controller would take the other features of the request, and before they are written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
+
+import attrs
 
 from kraftlib.codec.declarations import Message
 from kraftlib.codec.versions import Versions
@@ -31,10 +33,24 @@ Update = UpdateFeaturesRequest.FeatureUpdateKey
 
 
 def is_about_kraft_version(request: Message) -> bool:
-    """Whether the replica decides on this: kraft.version is among the features. It refuses others beside it."""
+    """Whether the replica has a say in this: kraft.version is among the features."""
     return isinstance(request, UpdateFeaturesRequest) and any(
         row.feature == KRAFT_VERSION for row in request.feature_updates
     )
+
+
+def split(request: UpdateFeaturesRequest) -> tuple[UpdateFeaturesRequest, UpdateFeaturesRequest | None]:
+    """Return what the replica decides on, and the rest of the request, if there is any."""
+    own = tuple(row for row in request.feature_updates if row.feature == KRAFT_VERSION)
+    others = tuple(row for row in request.feature_updates if row.feature != KRAFT_VERSION)
+    rest = attrs.evolve(request, feature_updates=others) if others else None
+    return attrs.evolve(request, feature_updates=own), rest
+
+
+def with_kraft_version(response: UpdateFeaturesResponse) -> UpdateFeaturesResponse:
+    """Return the answer about the rest as that to the whole request: kraft.version has its level."""
+    row = UpdateFeaturesResponse.UpdatableFeatureResult(feature=KRAFT_VERSION, error_message=None)
+    return response if response.error_code else attrs.evolve(response, results=(*response.results, row))
 
 
 def update_features(context: Context, request: UpdateFeaturesRequest, version: int) -> Decision:

@@ -64,3 +64,16 @@ def test_what_is_not_there_has_no_directory() -> None:
     assert len(world.log) == before
     old = World(levels={METADATA_VERSION: 16}).with_brokers(1)
     assert old.ask(Request(broker_id=1)).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_a_partition_without_a_leader_gets_one_when_its_directory_is_back_and_named_again() -> None:
+    places = (directory(1), directory(1, 1))
+    world = World().with_brokers(1, log_dirs=places)
+    world.create("a", assignments=[[1]])
+    assert assign(world, 1, places[1]) == 0
+    world.beat(1, offline_log_dirs=(places[1],))
+    assert world.shape("a")[0] == -1
+    incarnation = world.state.cluster.brokers[1].incarnation_id
+    world.register(1, incarnation_id=incarnation, log_dirs=places)
+    assert assign(world, 1, places[1]) == 0
+    assert world.shape("a")[0] == 1

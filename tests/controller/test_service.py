@@ -91,13 +91,15 @@ async def join(client: Client, broker_id: int) -> int:
     return int(answer.broker_epoch)
 
 
-def formatted(home: Path, count: int) -> list[MetadataController]:
+def formatted(home: Path, count: int, *, release: str = "4.3") -> list[MetadataController]:
     """Controllers 1 to `count` of one quorum; none is started."""
     first = [
         InitialController(number, Endpoint("127.0.0.1", free_port()), new_uuid()) for number in range(1, count + 1)
     ]
     for one in first:
-        format_controller(home / str(one.id), node_id=one.id, cluster_id="blue", initial_controllers=first)
+        format_controller(
+            home / str(one.id), node_id=one.id, cluster_id="blue", initial_controllers=first, release=release
+        )
     servers = tuple(one.endpoint for one in first)
     return [
         MetadataController(
@@ -231,7 +233,7 @@ async def test_levels_of_features_are_the_controllers_and_kraft_version_is_the_r
             assert controller.state.features.levels.get("share.version") is None
             same = row(feature=kraft, max_version_level=1)
             assert (await client.forward(UpdateFeaturesRequest(feature_updates=(same,)))).error_code == 0
-            for wrong in ((row(feature=kraft, max_version_level=2),), (same, share)):
+            for wrong in ((row(feature=kraft, max_version_level=2),), (same, attrs.evolve(share, max_version_level=9))):
                 answer = await client.ask(UpdateFeaturesRequest(feature_updates=wrong))
                 assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
 
@@ -285,3 +287,27 @@ async def test_a_quota_of_a_client_id_is_that_of_the_client_behind_the_broker(tm
             assert answer.topics[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
             assert answer.throttle_time_ms > 1_000_000
             assert (await client.ask(another)).topics[0].error_code == 0, "the broker itself has no quota"
+
+
+async def test_kraft_version_and_other_features_are_raised_in_one_request(tmp_path: Path) -> None:
+    """`kafka-features upgrade --release-version` asks so; nothing is changed where one of them is refused."""
+    (controller,) = formatted(tmp_path, 1, release="3.9")
+    async with controller:
+        await until_active([controller])
+        async with connected(controller.client.endpoint) as client:
+
+            async def ask(version: int = 2, **levels: int) -> Any:
+                row = UpdateFeaturesRequest.FeatureUpdateKey
+                rows = tuple(
+                    row(feature=name.replace("_", "."), max_version_level=level) for name, level in levels.items()
+                )
+                return await client.ask(UpdateFeaturesRequest(feature_updates=rows), version)
+
+            levels = controller.state.features.levels
+            assert (await ask(kraft_version=1, metadata_version=31)).error_code == ErrorCode.INVALID_UPDATE_VERSION
+            assert (await ask(kraft_version=2, metadata_version=30)).error_code == ErrorCode.INVALID_UPDATE_VERSION
+            assert levels.get("metadata.version") == 21
+            assert (await ask(kraft_version=1, metadata_version=30)).error_code == 0
+            assert levels.get("metadata.version") == 30
+            told = await ask(1, kraft_version=1, group_version=1)
+            assert {row.feature: row.error_code for row in told.results} == {"kraft.version": 0, "group.version": 0}
