@@ -88,7 +88,7 @@ def note_contact(state: ReplicaState, role: Leader, key: ReplicaKey) -> None:
 def note_voter(state: ReplicaState, role: Leader, voter_id: ReplicaId) -> None:
     """Count a Fetch of a voter: a majority of them restarts the check-quorum timer."""
     role.fetched_voters.add(voter_id)
-    needed = state.voters.majority - (1 if state.is_voter else 0)
+    needed = state.log.voters.latest.majority - (1 if state.is_voter else 0)
     if len(role.fetched_voters) >= needed:
         restart_check_quorum(state, role)
 

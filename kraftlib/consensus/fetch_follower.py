@@ -96,11 +96,14 @@ def _fetch(state: ReplicaState, role: Follower, place: Endpoint) -> Action:
 
 def _question(state: ReplicaState, role: Follower) -> FetchQuestion:
     """Return what a Fetch asks the leader now."""
+    log = state.log
+    if not log.holes and state.filling is None and state.amnesia is None:
+        return FetchQuestion(role.leader_id, state.epoch, log.end, log.log_version, is_anonymous=False, fills=False)
     return FetchQuestion(
         leader_id=role.leader_id,
         epoch=state.epoch,
         position=repair.fetch_position(state),
-        log_version=state.log.log_version,
+        log_version=log.log_version,
         is_anonymous=repair.is_anonymous(state),
         fills=state.filling is not None,
     )
@@ -132,21 +135,27 @@ def handle_fetch_response(
     state: ReplicaState, outstanding: Outstanding[Message], response: FetchResponse
 ) -> list[Action]:
     """Follow the leader's log: append what it sends, or truncate, or fetch its snapshot."""
-    ours = only_partition(response.responses, "topic_id", wanted=METADATA_TOPIC_ID)
-    answer, partition = read_answer(state, response, ours)
-    concerns_us, actions = common_part(state, outstanding, answer)
-    if partition is not None and state.amnesia is not None:
-        repair.note_epoch(state, outstanding.destination, answer.epoch)
+    partition = only_partition(response.responses, "topic_id", wanted=METADATA_TOPIC_ID)
     role = state.role_state
-    if not concerns_us or partition is None:
-        return actions
-    if (
-        not isinstance(role, Follower)
-        or answer.leader_id != role.leader_id
-        or outstanding.question != _question(state, role)
-    ):
-        # It only tells who leads; or our log is not what it was when we asked, and nothing in this answer fits it.
-        if not actions or not isinstance(role, Follower):
+    actions: list[Action] = []
+    if isinstance(role, Follower) and _is_of_our_leader(state, role, response, partition):
+        state.connections.succeeded(outstanding.destination)
+    else:
+        answer, partition = read_answer(state, response, partition)
+        concerns_us, actions = common_part(state, outstanding, answer)
+        if partition is not None and state.amnesia is not None:
+            repair.note_epoch(state, outstanding.destination, answer.epoch)
+        role = state.role_state
+        if not concerns_us or partition is None:
+            return actions
+        if not isinstance(role, Follower) or answer.leader_id != role.leader_id:
+            # It only tells who leads.
+            if not actions or not isinstance(role, Follower):
+                back_off(state, outstanding)
+            return actions
+    if not _is_still_asked(state, role, outstanding.question):
+        # Our log is not what it was when we asked, and nothing in this answer fits it.
+        if not actions:
             back_off(state, outstanding)
         return actions
     outcome = _follow_log(state, role, outstanding, partition)
@@ -160,6 +169,36 @@ def handle_fetch_response(
     note_sign_of_life(state, role)
     role.link, role.pre_votes_lost = Link.WHOLE, 0
     return [*actions, *outcome]
+
+
+def _is_of_our_leader(
+    state: ReplicaState, role: Follower, response: FetchResponse, partition: FetchResponse.PartitionData | None
+) -> bool:
+    """Whether an answer has no error and names the leader and the epoch that we follow: nearly every one.
+
+    Then `common_part` would find nothing new in it. Where our vote is lost each answer is looked at closely.
+    """
+    if partition is None or response.error_code or partition.error_code or state.amnesia is not None:
+        return False
+    leader = partition.current_leader
+    return leader.leader_epoch == state.epoch and leader.leader_id == role.leader_id
+
+
+def _is_still_asked(state: ReplicaState, role: Follower, question: FetchQuestion | None) -> bool:
+    """Whether `question` is what a Fetch would ask now. Compared field by field, without making that question."""
+    log = state.log
+    if question is None or log.holes or state.filling is not None or state.amnesia is not None:
+        return question == _question(state, role)
+    leader_id, epoch, position, log_version, is_anonymous, fills = question
+    return (
+        position.offset == log.end_offset
+        and position.epoch == log.last_epoch
+        and log_version == log.log_version
+        and epoch == state.epoch
+        and leader_id == role.leader_id
+        and not is_anonymous
+        and not fills
+    )
 
 
 def _follow_log(

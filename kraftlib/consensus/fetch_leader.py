@@ -68,25 +68,31 @@ def handle_fetch(state: ReplicaState, event: RequestReceived[FetchRequest]) -> l
     is_negative = min(request.max_wait_ms, partition.fetch_offset, partition.last_fetched_epoch) < 0
     if is_negative or partition.last_fetched_epoch > partition.current_leader_epoch:
         return _fetch_error(state, event, ErrorCode.INVALID_REQUEST)
-    error = leader_only_error(state, partition.current_leader_epoch)
     role = state.role_state
-    if error is not ErrorCode.NONE or not isinstance(role, Leader):
-        return _fetch_error(state, event, error)
-    fetcher = _fetcher(request, partition)
+    is_answered = partition.current_leader_epoch == state.epoch and state.shutdown_deadline_ms is None
+    if not is_answered or not isinstance(role, Leader):
+        return _fetch_error(state, event, leader_only_error(state, partition.current_leader_epoch))
+    fetcher = _fetcher(role, request, partition)
     if fetcher is not None and fetcher.id == state.key.id:
         state.refuse("our own id", f"a Fetch of replica {fetcher}, and we are {state.key}")
         return _fetch_error(state, event, ErrorCode.UNKNOWN_SERVER_ERROR)
 
-    judgement = judge_fetch(state, partition.fetch_offset, partition.last_fetched_epoch)
-    if not isinstance(judgement, Valid):
-        response = responses.fetch(state, judgement=judgement, version=event.version)
-        return [SendResponse(event.request_id, response)]
+    if not state.log.is_amid_latest_epoch(partition.fetch_offset, partition.last_fetched_epoch):
+        judgement = judge_fetch(state, partition.fetch_offset, partition.last_fetched_epoch)
+        if not isinstance(judgement, Valid):
+            response = responses.fetch(state, judgement=judgement, version=event.version)
+            return [SendResponse(event.request_id, response)]
     kept_up = bool(role.observers) and has_kept_up(role, fetcher, partition.fetch_offset)
     actions: list[Action] = []
     if fetcher is not None:
-        actions = record_progress(state, role, fetcher, partition.fetch_offset, is_proven=not event.of_observer)
-        if fetcher in state.log.voters.latest:
-            role.progress[fetcher.id].has_space = request.max_bytes > FULL_DISK_MAX_BYTES
+        actions = record_progress(
+            state,
+            role,
+            fetcher,
+            partition.fetch_offset,
+            is_proven=not event.of_observer,
+            has_space=request.max_bytes > FULL_DISK_MAX_BYTES,
+        )
     waits = kept_up and request.max_wait_ms > 0 and is_told_in_rounds(state, role, fetcher)
     if partition.fetch_offset < state.log.end_offset and may_send(state, fetcher) and not waits:
         response = responses.fetch(state, version=event.version)
@@ -133,10 +139,21 @@ def _keep(role: Leader, parked: ParkedFetch) -> None:
         role.parked_deadline_ms = parked.deadline_ms
 
 
-def _fetcher(request: FetchRequest, partition: FetchRequest.FetchPartition) -> ReplicaKey | None:
-    """Return the replica that fetches; None for a tool that does not say, which is served and not tracked."""
+def _fetcher(role: Leader, request: FetchRequest, partition: FetchRequest.FetchPartition) -> ReplicaKey | None:
+    """Return the replica that fetches; None for a tool that does not say, which is served and not tracked.
+
+    The Fetches of one connection name a directory by one object, so the key of the last one is used again.
+    """
     replica_id = max(request.replica_id, request.replica_state.replica_id)
-    return None if replica_id < 0 else ReplicaKey.of(replica_id, partition.replica_directory_id)
+    if replica_id < 0:
+        return None
+    progress = role.progress.get(replica_id)
+    if progress is None:
+        return ReplicaKey.of(replica_id, partition.replica_directory_id)
+    last = progress.fetches_as
+    if last is None or last.directory_id is not partition.replica_directory_id:
+        last = progress.fetches_as = ReplicaKey.of(replica_id, partition.replica_directory_id)
+    return last
 
 
 def _fetch_error(state: ReplicaState, event: RequestReceived[Message], error: ErrorCode) -> list[Action]:
@@ -256,10 +273,16 @@ def wants_records(state: ReplicaState) -> bool:
 
 
 def record_progress(
-    state: ReplicaState, role: Leader, key: ReplicaKey, offset: Offset, *, is_proven: bool = True
+    state: ReplicaState,
+    role: Leader,
+    key: ReplicaKey,
+    offset: Offset,
+    *,
+    is_proven: bool = True,
+    has_space: bool = True,
 ) -> list[Action]:
     """A valid Fetch at `offset`: everything below is flushed at that replica."""
-    if key in state.voters:
+    if key in state.log.voters.latest:
         progress = role.progress.get(key.id)
         if progress is None:
             raise InvariantError(f"voter {key} has no progress")
@@ -268,6 +291,7 @@ def record_progress(
             # disk, an older copy of the disk is in its place (scenario S14), or two run with one identity (M13).
             state.refuse(WENT_BACK, f"voter {key} fetches from {offset} after {progress.end_offset}")
         moved = offset != progress.end_offset
+        progress.has_space = has_space
         progress.fetched(offset, state.log.end_offset, state.now_ms)
         note_voter(state, role, key.id)
         return update_high_watermark(state, role) if moved else []
@@ -289,9 +313,9 @@ def update_high_watermark(state: ReplicaState, role: Leader) -> list[Action]:
 
     Only beyond the start of the own epoch: a record of an older one is committed by the first of ours (Raft, figure 8).
     """
-    offsets = [progress.end_offset for progress in role.progress.values()]
-    if state.is_voter:
-        offsets.append(state.log.flushed_offset)
+    offsets = [state.log.flushed_offset] if state.is_voter else []
+    for progress in role.progress.values():
+        offsets.append(progress.end_offset)
     offset = majority_offset(offsets)
     known = state.high_watermark
     if offset <= role.epoch_start_offset or (known is not None and offset <= known):

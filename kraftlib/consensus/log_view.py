@@ -129,9 +129,8 @@ class LogView:
         """Judge the end of a follower's log (KIP-595, Fetch; KIP-630, Fetch): the one place that decides it."""
         if self.start_offset == 0 and offset == 0:
             return VALID
-        starts = self.epoch_starts
-        if starts and epoch == starts[-1].epoch and starts[-1].start_offset < offset <= self.end_offset:
-            return VALID  # nearly every Fetch ends in our latest epoch, so this is answered first
+        if self.is_amid_latest_epoch(offset, epoch):
+            return VALID
         earliest, latest = self.earliest_snapshot, self.latest_snapshot
         if earliest is not None and latest is not None:
             at_start_of_another = offset == self.start_offset and epoch != earliest.epoch
@@ -140,6 +139,11 @@ class LogView:
         end = self.end_for(epoch)
         return Diverging(end) if end.epoch != epoch or end.offset < offset else VALID
 
+    def is_amid_latest_epoch(self, offset: Offset, epoch: Epoch) -> bool:
+        """Whether a log that ends so is a prefix of ours, and ends in our latest epoch: nearly every Fetch says so."""
+        starts = self.epoch_starts
+        return bool(starts) and epoch == starts[-1].epoch and starts[-1].start_offset < offset <= self.end_offset
+
     # --- changes -----------------------------------------------------------------------------------------------------
 
     def append(self, batches: Iterable[Batch]) -> bool:
@@ -147,9 +151,11 @@ class LogView:
         has_control, starts = False, self.epoch_starts
         for batch in batches:
             # Spelled out, as everywhere on the way of a record: the message of `ensure` is built in any case.
-            if batch.base_offset != self.end_offset or batch.epoch < self.last_epoch:
+            if batch.base_offset != self.end_offset:
                 raise InvariantError(f"{batch} does not continue {self.end}")
             if not starts or batch.epoch != starts[-1].epoch:
+                if batch.epoch < self.last_epoch:
+                    raise InvariantError(f"{batch} does not continue {self.end}")
                 self.begin_epoch(batch.epoch, batch.base_offset)
             self.end_offset = batch.last_offset + 1
             if batch.is_control:

@@ -43,8 +43,8 @@ RequestT = TypeVar("RequestT", bound=Message, covariant=True)
 class FetchQuestion(NamedTuple):
     """The question of a Fetch to the leader. Its response counts for exactly this question, and for no other.
 
-    A divergence at another position would cut off records that were acknowledged meanwhile. A named tuple, because two
-    are made and compared for each Fetch.
+    A divergence at another position would cut off records that were acknowledged meanwhile. A named tuple, because one
+    is made for each Fetch.
     """
 
     leader_id: ReplicaId

@@ -153,7 +153,11 @@ def poll_follower(state: ReplicaState, role: Follower) -> list[Action]:
         return []
     if state.now_ms >= role.fetch_deadline_ms + state.reluctance_ms and _may_leave(state, role):
         return become_prospective(state, "fetch timeout" if role.link is Link.WHOLE else "the leader is dead")
-    membership = maybe_update_voter(state, role) if state.is_voter else maybe_join(state, role)
+    if not state.is_voter:
+        membership = maybe_join(state, role)
+    else:
+        is_due = not role.updated_voter and state.now_ms >= role.update_due_ms
+        membership = maybe_update_voter(state, role) if is_due else []
     if membership:
         return membership
     telling = [] if role.told_priority or not state.config.election_priority else tell_leader(state, role)
@@ -199,7 +203,9 @@ def _reason_to_resign(state: ReplicaState, role: Leader) -> str | None:
         return f"the disk has made nothing durable for {waiting_ms} ms"
     if state.now_ms >= role.check_quorum_deadline_ms and (len(state.voters) > 1 or not state.is_voter):
         return "no majority fetches"
-    stalled_ms = None if role.stalled_since_ms is None else stall_deadline_ms(state, role)
+    if role.stalled_since_ms is None or state.now_ms < role.stalled_since_ms + 2 * state.config.fetch_timeout_ms:
+        return None  # the least that `stall_deadline_ms` allows
+    stalled_ms = stall_deadline_ms(state, role)
     if stalled_ms is not None and state.now_ms >= stalled_ms:
         state.stalls += 1
         ends = {replica_id: progress.end_offset for replica_id, progress in role.progress.items()}

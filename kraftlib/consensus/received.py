@@ -14,25 +14,29 @@ from kraftlib.errors import KraftError, RemoteProtocolError
 from kraftlib.records.batch import Batch, check_kraft_header, read_batch
 from kraftlib.records.control import check_kraft_version, decode_control
 from kraftlib.records.control_messages import KRaftVersionRecord, LeaderChangeMessage, VotersRecord
-from kraftlib.types import OffsetAndEpoch
+from kraftlib.types import Epoch, Offset, OffsetAndEpoch
 
 
 def acceptable_batches(state: ReplicaState, records: bytes | memoryview) -> tuple[Batch, ...]:
     """Return the leading batches that continue our log; a batch that does not fit, and all behind it, is dropped."""
-    return _leading_batches(state, records, state.log.end, voters_of_a_record(state))
+    log = state.log
+    return _leading_batches(state, records, log.end_offset, log.last_epoch, voters_of_a_record(state))
 
 
 def read_batches_after(state: ReplicaState, records: bytes | memoryview, after: OffsetAndEpoch) -> tuple[Batch, ...]:
     """Return the leading batches that continue a log which ends at `after`: the records that fill a hole in ours."""
-    return _leading_batches(state, records, after, None)
+    return _leading_batches(state, records, after.offset, after.epoch, None)
 
 
 def _leading_batches(
-    state: ReplicaState, records: bytes | memoryview, after: OffsetAndEpoch, voters: VoterSet | None
+    state: ReplicaState,
+    records: bytes | memoryview,
+    end_offset: Offset,
+    last_epoch: Epoch,
+    voters: VoterSet | None,
 ) -> tuple[Batch, ...]:
     batches: list[Batch] = []
     position, end = 0, len(records)
-    end_offset, last_epoch = after.offset, after.epoch
     while position < end:
         try:
             batch = read_batch(records, position)

@@ -179,21 +179,28 @@ def fetch(
     high_watermark: Offset = -1
     if error is ErrorCode.NONE and state.high_watermark is not None:
         high_watermark = state.high_watermark
-    leader = _leader_number(state)
+    is_named = version >= FETCH_ENDPOINTS_FROM
+    role = state.role_state
+    presented = role.presented.get(is_named) if isinstance(role, Leader) else None
+    if presented is None:
+        leader = _leader_number(state)
+        current_leader = FetchResponse.LeaderIdAndEpoch(leader_id=leader, leader_epoch=state.epoch)
+        presented = current_leader, _leader_node(state, FetchResponse.NodeEndpoint, leader, is_named=is_named)
+        if isinstance(role, Leader):
+            role.presented[is_named] = presented
     partition = FetchResponse.PartitionData(
         error_code=error,
         high_watermark=high_watermark,
         last_stable_offset=-1,
         log_start_offset=state.log.start_offset,
         diverging_epoch=diverging,
-        current_leader=FetchResponse.LeaderIdAndEpoch(leader_id=leader, leader_epoch=state.epoch),
+        current_leader=presented[0],
         snapshot_id=snapshot_id,
         aborted_transactions=(),
         records=b"",
     )
     topic = FetchResponse.FetchableTopicResponse(topic_id=METADATA_TOPIC_ID, partitions=(partition,))
-    endpoints = _leader_node(state, FetchResponse.NodeEndpoint, leader, is_named=version >= FETCH_ENDPOINTS_FROM)
-    return FetchResponse(responses=(topic,), node_endpoints=endpoints)
+    return FetchResponse(responses=(topic,), node_endpoints=presented[1])
 
 
 def fetch_snapshot(

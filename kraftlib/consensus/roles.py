@@ -14,7 +14,7 @@ import attrs
 
 from kraftlib.consensus.voters import Tally, Voter, VoterSet
 from kraftlib.types import Endpoint, Epoch, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
-from kraftlib.wire.messages.fetch import FetchRequest
+from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
 from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest, RemoveRaftVoterRequest
 from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
 
@@ -114,6 +114,8 @@ class Progress:
     voter."""
     has_space: bool = True
     """Whether its disk has room for more records; a replica whose disk is full asks for one byte."""
+    fetches_as: ReplicaKey | None = attrs.field(default=None, eq=False, repr=False)
+    """The key in the last Fetch under its id, which may be that of another disk."""
 
     @property
     def heard_ms(self) -> int | None:
@@ -188,6 +190,10 @@ class ReadRound:
     offset: Offset
 
 
+Presented = tuple[FetchResponse.LeaderIdAndEpoch, tuple[FetchResponse.NodeEndpoint, ...]]
+"""How a leader names itself in an answer to a Fetch, and where it is reached."""
+
+
 @attrs.define(kw_only=True)
 class Leader:
     """Writes, and counts what the others have."""
@@ -232,6 +238,9 @@ class Leader:
     """The voters of a static quorum, as they describe themselves (UpdateRaftVoter with kraft.version 0)."""
     sent: dict[OffsetAndEpoch, int] = attrs.field(factory=dict)
     """When a replica last asked for bytes of each snapshot, in ms."""
+    presented: dict[bool, Presented] = attrs.field(factory=dict, eq=False, repr=False)
+    """How each answer to a Fetch names this leader, and where it is reached, by whether its version has a place for
+    that. It is the same in all of them, and made once."""
 
 
 @attrs.define(kw_only=True)

@@ -156,16 +156,13 @@ class History(Generic[T]):
         self._entries: list[tuple[Offset, T]] = []
         self.latest: T = default
         """The value of the greatest offset; the default while there is none. Kept, since everything asks for it."""
+        self.latest_offset: Offset | None = None
+        """Offset of the latest value; None while the default is in force."""
 
     @property
     def entries(self) -> tuple[tuple[Offset, T], ...]:
         """The known values and their offsets, ascending."""
         return tuple(self._entries)
-
-    @property
-    def latest_offset(self) -> Offset | None:
-        """Offset of the latest value; None while the default is in force."""
-        return self._entries[-1][0] if self._entries else None
 
     def at(self, offset: Offset) -> T:
         """Return the value in force at `offset`, as a snapshot that ends there must record it."""
@@ -181,13 +178,13 @@ class History(Generic[T]):
         last = self.latest_offset
         ensure(last is None or offset > last, f"offset {offset} of a control record is not beyond {last}")
         self._entries.append((offset, value))
-        self.latest = value
+        self.latest_offset, self.latest = offset, value
 
     def truncate(self, end_offset: Offset) -> None:
         """Forget what was recorded at or beyond `end_offset`."""
         while self._entries and self._entries[-1][0] >= end_offset:
             self._entries.pop()
-        self.latest = self._entries[-1][1] if self._entries else self.default
+        self.latest_offset, self.latest = self._entries[-1] if self._entries else (None, self.default)
 
     def forget_before(self, start_offset: Offset) -> None:
         """Forget all that is older than the value in force at `start_offset` - 1, where the log begins.
@@ -200,7 +197,7 @@ class History(Generic[T]):
     def clear(self) -> None:
         """Forget everything: a snapshot replaces the log."""
         self._entries.clear()
-        self.latest = self.default
+        self.latest_offset, self.latest = None, self.default
 
 
 # --- majorities -------------------------------------------------------------------------------------------------------
