@@ -20,7 +20,7 @@ from typing import Final
 
 import attrs
 
-from kraftlib.errors import BacklogFullError, ConfigError, NotLeaderError, RecordTooLargeError, ensure
+from kraftlib.errors import BacklogFullError, ConfigError, InvariantError, NotLeaderError, RecordTooLargeError
 from kraftlib.records.batch import CONTROL, HEADER_SIZE, Batch, assemble, encode_batch
 from kraftlib.records.control import ControlRecord, encode_control_block
 from kraftlib.records.values import RECORD_OVERHEAD_MAX, block_size
@@ -180,7 +180,7 @@ class BatchAccumulator:
             completed = self._completed.popleft()
             self._completed_bound -= completed.size_bound
             batches.append(self._encode(completed, timestamp_ms))
-        base_offset = self._open_base_offset
+        base_offset = self.next_offset - len(self._open)
         if base_offset < end:
             batches.append(
                 encode_batch(self._open, timestamp_ms=timestamp_ms, base_offset=base_offset, epoch=self.epoch)
@@ -188,14 +188,17 @@ class BatchAccumulator:
             self._begin_batch()
         for batch in batches:
             self._unreleased += len(batch.data)
-        self._update_room()
+        if self._open:
+            self._room = self._largest_bound()
         return batches
 
     def release(self, size: int) -> None:
         """Give back the room of drained batches, `size` bytes in all: they are committed."""
-        ensure(0 <= size <= self._unreleased, f"released {size} bytes of {self._unreleased}")
+        if not 0 <= size <= self._unreleased:
+            raise InvariantError(f"released {size} bytes of {self._unreleased}")
         self._unreleased -= size
-        self._update_room()
+        if self._open:
+            self._room = self._largest_bound()
 
     def close(self) -> None:
         """End the leadership: records that were not drained were never appended, and no more are taken."""
@@ -267,10 +270,6 @@ class BatchAccumulator:
         self._measured_count = 0
         # No room: the first value of a batch takes the long way, which starts the linger.
         self._room = 0
-
-    def _update_room(self) -> None:
-        if self._open:
-            self._room = self._largest_bound()
 
     def _largest_bound(self) -> int:
         """Return what the open batch may grow to."""

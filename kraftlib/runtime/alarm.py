@@ -29,6 +29,8 @@ class Alarm:
     ) -> None:
         self.stale = True
         """Something happened since the deadline was asked for."""
+        self.rests = False
+        """The timer comes early enough to ask then: `settle` has nothing to do, unless something else has a time."""
         self._next_deadline_ms = next_deadline_ms
         self._clock = clock
         self._set_timer = set_timer
@@ -45,7 +47,7 @@ class Alarm:
 
     def fired(self) -> bool:
         """The timer has fired: return whether the deadline is there."""
-        self._timer_ms = None
+        self._timer_ms, self.rests = None, False
         self._deadline_ms, self.stale = self._next_deadline_ms(), False
         now_ms = self._clock()
         if not self.is_over(now_ms):
@@ -56,9 +58,9 @@ class Alarm:
 
     def settle(self, also_ms: int | None = None) -> bool:
         """See that the timer comes no later than needed, nor than `also_ms`; return whether the core was asked."""
+        if also_ms is None and self.rests:
+            return False
         ask_ms = self._asked_ms + ASK_EVERY_MS
-        if also_ms is None and self._timer_ms is not None and self._timer_ms <= ask_ms:
-            return False  # it comes early enough to ask then
         asked, wake_ms = False, self._deadline_ms
         if self.stale:
             now_ms = self._clock()
@@ -71,4 +73,5 @@ class Alarm:
         if wake_ms is not None and (self._timer_ms is None or wake_ms < self._timer_ms):
             self._timer_ms = wake_ms
             self._set_timer(wake_ms)
+        self.rests = self._timer_ms is not None and self._timer_ms <= self._asked_ms + ASK_EVERY_MS
         return asked

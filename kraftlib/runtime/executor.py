@@ -237,7 +237,10 @@ class Executor:
                     self._actions = iter(handle((answers or events).popleft(), clock()))
                 elif not appends.pending or not self._drain():
                     break
-            if self._alarm.settle(self._linger_ms() if self._lingers else None):
+            if self._lingers:
+                if alarm.settle(self._linger_ms()):
+                    self.note_role()
+            elif not alarm.rests and alarm.settle():
                 self.note_role()
         except Exception as error:  # noqa: BLE001 - fail-stop, whatever it is
             self.fail(error)

@@ -117,6 +117,8 @@ class Performer:
         self._on_shutdown_complete = on_shutdown_complete
         self._on_snapshot_lost = on_snapshot_lost
         self._noting = capabilities_of(log).note if config.sync_note == "auto" else None
+        self._is_noted: bool | None = None
+        """The last value that `sync_note` of the log was given."""
         self._flushing = False
         self._flush_version = 0
         self._next_flush_version: int | None = None
@@ -218,8 +220,8 @@ class Performer:
     def _begin_flush(self, log_version: int) -> None:
         self._flushing, self._flush_version = True, log_version
         self._flush_began_ns = time.perf_counter_ns()
-        if self._noting is not None:
-            self._noting.sync_note = self._core.is_indispensable
+        if self._noting is not None and (is_noted := self._core.is_indispensable) is not self._is_noted:
+            self._is_noted = self._noting.sync_note = is_noted
         self._disk.flush(self._log, self._flush_done)
 
     def _flush_done(self, end_offset: Any, error: BaseException | None) -> None:

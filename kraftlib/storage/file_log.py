@@ -60,6 +60,13 @@ class FileReplicatedLog:
             tail_bytes=tail_bytes,
             sync_note=sync_note,
         )
+        # These three need nothing added, so they are not called through here.
+        self.append: Callable[[Sequence[Batch]], None] = self._log.append
+        """Append stamped batches at the end. Readable on return, not durable."""
+        self.flush: Callable[[], Offset] = self._log.flush
+        """Make durable what was appended before the call; return the end offset that is durable now."""
+        self.read: Callable[[Offset, int], Sequence[Batch]] = self._log.read
+        """Return whole batches from the one that contains an offset on, of at most so many bytes but at least one."""
         self._damage: Final = DamagedLog(self._log)
         self._snapshots: Final = StoredSnapshots(
             found.directory, found.snapshots, lost=found.lost_snapshots, log_start=lambda: self._log.start_offset
@@ -176,18 +183,6 @@ class FileReplicatedLog:
     def begin_epoch(self, epoch: Epoch, start_offset: Offset) -> None:
         """Note that `epoch` starts at `start_offset`, though it has no record yet. Not durable."""
         self._log.begin_epoch(epoch, start_offset)
-
-    def append(self, batches: Sequence[Batch]) -> None:
-        """Append stamped batches at the end. Readable on return, not durable."""
-        self._log.append(batches)
-
-    def flush(self) -> Offset:
-        """Make durable what was appended before the call; return the end offset that is durable now."""
-        return self._log.flush()
-
-    def read(self, start_offset: Offset, max_bytes: int) -> Sequence[Batch]:
-        """Return whole batches from the one that contains `start_offset` on, at most `max_bytes` but at least one."""
-        return self._log.read(start_offset, max_bytes)
 
     def scan(self) -> Iterator[Batch]:
         """Yield every batch from the start on, read from the files and checked."""

@@ -77,6 +77,10 @@ class AnswerQueue:
         answers = self.unsent
         if not answers:
             return
+        if len(answers) == 1 and answer.frame is not None and answers[0] is answer:
+            answers.popleft()
+            self._send((answer.frame,))
+            return
         if answers[0] is not answer:
             self.waiting_bytes += len(answer.frame or b"")
             self._waits()

@@ -50,7 +50,8 @@ class Judge:
             return Refusal(reason, closes=request.api_key in OF_REPLICAS and is_direct)
         if self.authorize is not None and not self.authorize(peer, request.api_key):
             return Refusal(NOT_BY_THE_APPLICATION, closes=False)
-        if (reason := self.identities.complaint(peer, request)) is not None:
+        is_named = bool(peer.principals) or self.identities.sasl is not None
+        if is_named and (reason := self.identities.complaint(peer, request)) is not None:
             return Refusal(reason, closes=True, is_identity=True)
         return None
 

@@ -80,6 +80,20 @@ class Network:
         self._handled: Final[set[int]] = set()
         self._sender: RequestSender | None = None
         self._server: RequestServer | None = None
+        # These are those of the sender and the server from the start on, so that a message takes no step more.
+        self.send: Callable[[int, int, Endpoint, Message], None] = _not_sent
+        """Send a request, by its correlation id, to a replica (number >= 0) or a bootstrap server (-2, -3, ...).
+
+        The result is reported with that id. The request fails with UNSUPPORTED_VERSION if the peer serves no version of
+        it, or none that can hold it: a pre-vote needs version 2 of Vote. Does nothing before `start`, or after `close`.
+        """
+        self.respond_records: Callable[[Sequence[int], FetchResponse, Sequence[Batch]], None] = _not_answered
+        """Answer Fetches, by their ids, alike, with the bytes of these batches in the one partition.
+
+        Does nothing after `close`.
+        """
+        self.request_received: Callable[[Frame, Reply, Peer], None] = _hang_up
+        """Take a request of a peer (`FrameReceiver`)."""
         self._notices: Notices | None = None
 
     @property
@@ -105,6 +119,7 @@ class Network:
             notices=notices,
             recognized=self._recognized,
         )
+        self.respond_records, self.request_received = self._server.respond_records, self._server.request_received
         if isinstance(self._transport, TellsRefusals):
             self._transport.tell_refusals(self._refused)
         endpoint = await self._transport.start(self)
@@ -116,6 +131,7 @@ class Network:
             notices=notices,
             identified=self._identified,
         )
+        self.send = self._sender.send
         return endpoint
 
     def serve(self, handler: RequestHandler) -> None:
@@ -154,19 +170,11 @@ class Network:
         if self._sender is not None:
             self._sender.close()
         self._sender = self._server = None
+        self.send, self.respond_records, self.request_received = _not_sent, _not_answered, _hang_up
         if self._notices is not None:
             self._notices.summarize(now=True)
             self._audit.summarize(now=True)
         await self._transport.close()
-
-    def send(self, correlation_id: int, destination: int, endpoint: Endpoint, request: Message) -> None:
-        """Send `request` to a replica (number >= 0) or a bootstrap server (-2, -3, ...); return at once.
-
-        The result is reported with `correlation_id`. The request fails with UNSUPPORTED_VERSION if the peer serves no
-        version of it, or none that can hold it: a pre-vote needs version 2 of Vote. Does nothing after `close`.
-        """
-        if self._sender is not None:
-            self._sender.send(correlation_id, destination, endpoint, request)
 
     def voters_at(self, hosts: Iterable[str]) -> None:
         """Tell the transport where the other voters are, if it prefers them to strangers."""
@@ -190,21 +198,20 @@ class Network:
         if self._server is not None:
             self._server.respond(request_id, response)
 
-    def respond_records(self, request_ids: Sequence[int], response: FetchResponse, batches: Sequence[Batch]) -> None:
-        """Answer Fetches alike, with the bytes of `batches` in the one partition. Does nothing after `close`."""
-        if self._server is not None:
-            self._server.respond_records(request_ids, response, batches)
-
-    # Methods called by the transport (FrameReceiver).
-
-    def request_received(self, frame: Frame, reply: Reply, peer: Peer) -> None:
-        """Take a request of a peer."""
-        if self._server is not None:
-            self._server.request_received(frame, reply, peer)
-        else:
-            reply(None)
-
     def connection_lost(self, destination: Destination, refused: bool) -> None:
         """Note that a connection of ours is gone."""
         if self._sender is not None:
             self._sender.connection_lost(destination, refused)
+
+
+def _not_sent(correlation_id: int, destination: int, endpoint: Endpoint, request: Message) -> None:
+    """Send nothing: there is no network, or none any more."""
+
+
+def _not_answered(request_ids: Sequence[int], response: FetchResponse, batches: Sequence[Batch]) -> None:
+    """Answer nothing."""
+
+
+def _hang_up(frame: Frame, reply: Reply, peer: Peer) -> None:
+    """Close the connection: there is no server for the request."""
+    reply(None)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import attrs
@@ -70,27 +71,6 @@ class _Line:
         return version
 
 
-class _Question:
-    """A request on its way; called with the frame of its answer. It is a `Reply`."""
-
-    __slots__ = ("api_key", "asking", "correlation_id", "line", "version", "wire_id")
-
-    def __init__(
-        self, asking: RequestSender, line: _Line, *, correlation_id: int, api_key: int, version: int, wire_id: int
-    ) -> None:
-        self.asking = asking
-        self.line = line
-        self.correlation_id = correlation_id
-        self.api_key = api_key
-        self.version = version
-        self.wire_id = wire_id
-
-    def __call__(self, frame: Frame | None) -> None:
-        self.line.unanswered -= 1
-        self.line.answered += 1
-        self.asking.answered(self, frame)
-
-
 class RequestSender:
     """Sends requests and reports their responses."""
 
@@ -144,22 +124,6 @@ class RequestSender:
         if destination not in self._lines:
             self._begin(Destination(destination, endpoint), None)
 
-    def answered(self, question: _Question, frame: Frame | None) -> None:
-        """Take the answer to `question`."""
-        if frame is None:
-            self._forget(question.line)
-            self._fail_soon(question.correlation_id, Failure.DISCONNECTED)
-            return
-        try:
-            wire_id, message = decode_response(frame, api_key=question.api_key, version=question.version)
-            if wire_id != question.wire_id:
-                raise RemoteProtocolError(f"the answer to request {question.wire_id} came as one to {wire_id}")
-        except (ProtocolError, MemoryError) as error:
-            self._break_off(question.line, f"{APIS[question.api_key].key.name} v{question.version}: {error}")
-            self._fail_soon(question.correlation_id, Failure.MALFORMED)
-            return
-        self._receiver.response_received(question.correlation_id, message)
-
     def look(self) -> None:
         """Drop connections over which nothing has come for too long while something should: their peer may be gone.
 
@@ -197,10 +161,28 @@ class RequestSender:
             self._fail_soon(correlation_id, Failure.UNSUPPORTED_VERSION)
             return
         line.unanswered += 1
-        question = _Question(
-            self, line, correlation_id=correlation_id, api_key=request.api_key, version=version, wire_id=wire_id
-        )
-        self._transport.send(line.destination, frame, question)
+        reply = partial(self._answered, line, correlation_id, request.api_key, version, wire_id)
+        self._transport.send(line.destination, frame, reply)
+
+    def _answered(
+        self, line: _Line, correlation_id: int, api_key: int, version: int, asked_id: int, frame: Frame | None
+    ) -> None:
+        """Take the answer to a request of this API and version, whose id on the wire is `asked_id`."""
+        line.unanswered -= 1
+        line.answered += 1
+        if frame is None:
+            self._forget(line)
+            self._fail_soon(correlation_id, Failure.DISCONNECTED)
+            return
+        try:
+            wire_id, message = decode_response(frame, api_key=api_key, version=version)
+            if wire_id != asked_id:
+                raise RemoteProtocolError(f"the answer to request {asked_id} came as one to {wire_id}")
+        except (ProtocolError, MemoryError) as error:
+            self._break_off(line, f"{APIS[api_key].key.name} v{version}: {error}")
+            self._fail_soon(correlation_id, Failure.MALFORMED)
+            return
+        self._receiver.response_received(correlation_id, message)
 
     # Agreeing on versions
 

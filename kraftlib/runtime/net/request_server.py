@@ -130,7 +130,13 @@ class RequestServer:
         """Take a request."""
         before = self._last_id
         try:
-            self._receive(frame, reply, peer)
+            api_key = int.from_bytes(frame[:2], "big")
+            if api_key not in self._served:
+                self._refuse(reply, peer, f"it asked for API {int.from_bytes(frame[:2], 'big', signed=True)}")
+            elif api_key not in self._handled:
+                self._read(frame, reply, peer, REQUEST_ELEMENTS)
+            else:
+                self._read_for_application(api_key, frame, reply, peer)
         except Exception as error:  # noqa: BLE001 - a mistake of ours or of the application: it costs one connection
             failed = self._last_id if self._last_id != before else None
             self._given_up(error, failed, reply, peer)
@@ -145,13 +151,11 @@ class RequestServer:
                 "request", _host(peer), "a request of %s, which has its answer: %s", peer.address, reason
             )
 
-    def _receive(self, frame: Frame, reply: Reply, peer: Peer) -> None:
-        api_key = int.from_bytes(frame[:2], "big")
-        if api_key not in self._served:
-            self._refuse(reply, peer, f"it asked for API {int.from_bytes(frame[:2], 'big', signed=True)}")
-        elif api_key not in self._handled:
-            self._read(api_key, frame, reply, peer)
-        elif not self._within_share(peer, api_key, partial(self._read, api_key, frame, reply, peer)):
+    def _read_for_application(self, api_key: int, frame: Frame, reply: Reply, peer: Peer) -> None:
+        def read() -> None:
+            self._read(frame, reply, peer, self._elements_max(api_key, peer))
+
+        if not self._within_share(peer, api_key, read):
             self._refuse(reply, peer, "it has asked for more work than a peer without a role may")
 
     def _within_share(self, peer: Peer, api_key: int, work: Callable[[], None]) -> bool:
@@ -169,9 +173,9 @@ class RequestServer:
             self._shares.spent(who, self._loop.time() - began)
         return True
 
-    def _read(self, api_key: int, frame: Frame, reply: Reply, peer: Peer) -> None:
+    def _read(self, frame: Frame, reply: Reply, peer: Peer, elements_max: int) -> None:
         try:
-            request = decode_request(frame, elements_max=self._elements_max(api_key, peer))
+            request = decode_request(frame, elements_max=elements_max)
         except UnknownApiError as error:
             if error.head.api_key == ApiKey.API_VERSIONS:
                 reply(refuse_api_versions(error.head.correlation_id))

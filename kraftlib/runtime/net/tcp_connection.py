@@ -412,15 +412,16 @@ class ServerConnection(asyncio.Protocol):
             self.refuse("unfinished", f"unfinished requests take {shared.unfinished_bytes} bytes of memory")
 
     def _send(self, frames: Sequence[Frame]) -> None:
-        writer = self._writer
+        writer, account = self._writer, self.account
         if not writer.gathering and self._answers.unsent:
             # Requests were pipelined: their answers often come in one turn, too.
             writer.gather()
             self._shared.loop.call_soon(self._flush)
         for frame in frames:
             writer.write(frame)
-            self.account.sent_bytes += len(frame)
-        self._shared.budget.update(self.account)
+            account.sent_bytes += len(frame)
+        if account.waiting_bytes or self._unread():
+            self._shared.budget.update(account)
         if self._held:
             self._resume_soon()
 

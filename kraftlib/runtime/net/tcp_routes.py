@@ -30,31 +30,30 @@ class Route:
         self.destination: Final = destination
         self.failures = 0
         """Attempts, and connections without an answer, since the last answer."""
-        self._connection: ClientConnection | None = None
+        self.connection: ClientConnection | None = None
+        """The present connection, or the attempt to make one."""
         self._not_before = 0.0
 
-    def send(self, frame: bytes, reply: Reply) -> None:
-        """Send over the present connection or a new one; fail soon while it is too early for that."""
-        connection = self._connection
-        if connection is None:
-            if self.failures and self.client.loop.time() < self._not_before:
-                self.client.loop.call_soon(reply, None)
-                return
-            self.failures += 1  # until an answer comes
-            connection = self._connection = ClientConnection(self)
-        connection.send(frame, reply)
+    def connect_and_send(self, frame: bytes, reply: Reply) -> None:
+        """Send over a new connection; fail soon while it is too early for that."""
+        if self.failures and self.client.loop.time() < self._not_before:
+            self.client.loop.call_soon(reply, None)
+            return
+        self.failures += 1  # until an answer comes
+        self.connection = ClientConnection(self)
+        self.connection.send(frame, reply)
 
     def ended(self, connection: ClientConnection) -> None:
         """Take note that `connection` is no more, so that the next `send` makes another."""
-        if self._connection is connection:
-            self._connection = None
+        if self.connection is connection:
+            self.connection = None
         self._not_before = self.client.loop.time() + pause_ms(self.failures, self.client.limits) / 1000
 
     def abandon(self) -> None:
         """Drop the present connection, if there is one."""
-        if self._connection is not None:
-            self._connection.abandon()
-            self._connection = None
+        if self.connection is not None:
+            self.connection.abandon()
+            self.connection = None
 
 
 def pause_ms(failures: int, limits: TcpLimits) -> int:
@@ -95,7 +94,10 @@ class FrameClient:
             if route is not None:
                 route.abandon()
             route = self._routes[destination.number] = Route(self, destination)
-        route.send(frame, reply)
+        if (connection := route.connection) is not None:
+            connection.send(frame, reply)
+        else:
+            route.connect_and_send(frame, reply)
 
     def disconnect(self, destination: Destination) -> None:
         """Drop the connection to `destination`, if there is one."""

@@ -66,7 +66,7 @@ class SegmentChain:
 
     def append(self, batches: Sequence[Batch], size: int) -> None:
         """Write these batches of `size` bytes in all behind the last one, into a new segment if this one is full."""
-        active = self.active
+        active = self._segments[-1]
         if active.size > 0 and self._is_full(active, batches[-1], size):
             active = self._roll(batches[0].base_offset)
         try:
