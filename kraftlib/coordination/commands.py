@@ -45,9 +45,6 @@ COMMAND_BYTES_MAX: Final = PROPOSED_BYTES
 NAME_BYTES_MAX: Final = 1_024
 """Bytes of UTF-8 of a key, of the name of a lock, and of an owner."""
 
-UTF8_MAX: Final = 4
-"""Bytes of one character, at most."""
-
 TTL_MS_MIN: Final = 100
 TTL_MS_MAX: Final = 24 * 3_600_000
 LIMIT_MAX: Final = 0x7FFFFFFF
@@ -177,8 +174,8 @@ def _ttl_rule(ttl_ms: int) -> str:
 
 
 def _name_rule(name: str, *, may_be_empty: bool = False) -> str:
-    if 0 < len(name) <= NAME_BYTES_MAX // UTF8_MAX:
-        return ""  # nearly always
+    if 0 < len(name) <= NAME_BYTES_MAX // 4:
+        return ""  # a character has four bytes at most
     if not name and not may_be_empty:
         return "a name must not be empty"
     size = len(name.encode())
