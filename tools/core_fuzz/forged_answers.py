@@ -16,8 +16,11 @@ import attrs
 
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.roles import Follower
+from kraftlib.consensus.voters import Voter, VoterSet
 from kraftlib.errors import CorruptBatchError
 from kraftlib.records.batch import Batch, read_batches
+from kraftlib.records.control import encode_control_batch
+from kraftlib.types import ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.api_versions import ApiVersionsResponse
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochResponse
@@ -35,7 +38,7 @@ from kraftlib.wire.messages.read_barrier import ReadBarrierResponse
 from kraftlib.wire.messages.snapshot_hash import SnapshotHashResponse
 from kraftlib.wire.messages.state_digest import StateDigestResponse
 from kraftlib.wire.messages.vote import VoteResponse
-from tools.core_fuzz.forged_requests import STRANGER, knows_leader, misplaced, only, with_partition
+from tools.core_fuzz.forged_requests import STRANGE_DISK, STRANGER, knows_leader, misplaced, only, with_partition
 
 if TYPE_CHECKING:
     from tools.core_fuzz.host import CoreHost
@@ -213,6 +216,27 @@ def _begun_too_early(host: CoreHost, answer: Any, parts: list[bytes], base: int)
     """Records from below the end: the batch before comes once more."""
     own = [bytes(batch.data) for batch in host.store.batches if batch.end_offset == base]
     return _joined(answer, own + parts) if own else None
+
+
+def _with_voters_that_do_not_meet(random: chance.Random, host: CoreHost, answer: Any) -> Any:
+    """A set of voters of whom two come or go at once: a majority of it need not meet one of the set in force."""
+    core = host.running
+    offset = core.state.log.voters.latest_offset
+    is_followed = isinstance(core.state.role_state, Follower) and not host.store.is_damaged and not core.state.disk_full
+    if not _says_anything(answer) or not is_followed or offset is None or offset < 0:
+        return None
+    voters = core.voters
+    strangers = [Voter(key=ReplicaKey(STRANGER + n, STRANGE_DISK), endpoints={}, max_kraft_version=1) for n in (0, 1)]
+    if len(voters) > 3 and random.random() < 0.5:
+        changed = VoterSet.of(list(voters)[2:])
+    else:
+        changed = VoterSet.of(
+            [*voters, *(attrs.evolve(one, endpoints=next(iter(voters)).endpoints) for one in strangers)]
+        )
+    base = core.state.log.end_offset
+    batch = encode_control_batch([changed.to_record()], timestamp_ms=0, base_offset=base, epoch=core.epoch)
+    host.world.count("voters that do not meet")
+    return with_partition(answer, records=bytes(batch.data))
 
 
 def _of_an_epoch_that_falls(random: chance.Random, host: CoreHost, answer: Any) -> Any:
@@ -406,8 +430,8 @@ BENDS: Final[Mapping[type, tuple[Bend, ...]]] = {
 
 AIMED: Final[Mapping[type, tuple[Bend, ...]]] = {
     FetchSnapshotResponse: (of_another_place, of_another_size, of_another_piece),
-    SnapshotHashResponse: (_of_another_file,),
+    SnapshotHashResponse: (_of_another_file, _fails),
     DescribeQuorumResponse: (_fetched_at_another_time,),
-    FetchResponse: (_diverging_at_one_that_led,),
+    FetchResponse: (_diverging_at_one_that_led, _with_voters_that_do_not_meet),
 }
 """What is changed in the answers to questions that few replicas ask."""

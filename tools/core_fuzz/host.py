@@ -342,6 +342,7 @@ class CoreHost:
         self.world.states.applied(self, action.high_watermark)
         self.high_watermark = action.high_watermark
         self.world.errands.committed(self)
+        self.world.inquiries.committed(self)
 
     def _submit_control(self, action: act.SubmitControl) -> None:
         self.control, self.control_epoch = action, self.running.epoch

@@ -39,7 +39,7 @@ class MoreErrands(ErrandTools):
 
     def _add_one_more(self, random: chance.Random) -> None:
         """Draw whether a run has one of these, and when."""
-        names = MORE_ERRANDS[:3] if self.world.is_dynamic else (*MORE_ERRANDS, "upgrade")
+        names = MORE_ERRANDS[:3] if self.world.is_dynamic else (*MORE_ERRANDS, "upgrade", "upgrade", "upgrade")
         if random.random() < SHARE:
             self.wanted.insert(random.randint(0, len(self.wanted)), random.choice(names))
 

@@ -132,9 +132,27 @@ class Plots:
         self.world.count("refused link")
         self.phase.cut = frozenset({(one, leader.number), (leader.number, one)})
         self.phase.begin(self.random.randrange(200, 500), refuses=True)
+        if self.random.random() < 0.5:
+            self.phase.then = lambda: self._mend(leader)
         host = self.world.hosts[one]
         if host.core is not None:
             host.tell(ev.ConnectionLost(leader.number, refused=False))
+
+    def _mend(self, leader: CoreHost) -> None:
+        """Let the link hold for a while, before the leader dies: whoever lost pre-votes has heard it since."""
+        self.phase.cut = frozenset()
+        self.phase.begin(self.random.randrange(40, 120), is_still=True)
+        self.phase.then = lambda: self._kill(leader)
+
+    def _kill(self, leader: CoreHost) -> None:
+        if leader not in self.world.leaders():
+            return
+        self.world.count("leader that dies behind a mended link")
+        self.world.trouble.end(leader)
+        leader.down_until_ms = self.world.now_ms + 3_000
+        for host in self.world.up():
+            host.tell(ev.ConnectionLost(leader.number, refused=False))
+            host.tell(ev.ConnectionLost(leader.number, refused=True))
 
     def mute(self) -> None:
         """Let nobody connect to one replica for long, best one that is wanted as leader, which reaches everybody."""

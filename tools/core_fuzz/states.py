@@ -1,8 +1,8 @@
 """What the state machines of a run come to: in some runs replicas compare their states, and one of them errs.
 
 A state is hashed where a log passes certain offsets, as `kraftlib.runtime.digests` does, and the core hears of it some
-time later. At most one replica has a wrong state at a time, and at most one voter is lied about, in another way. So
-where a majority takes two, whoever is right is never quarantined (U4).
+time later. At most one replica has a wrong state at a time, for good or at one offset, and at most one voter is lied
+about, in another way. So where a majority takes two, whoever is right is never quarantined (U4).
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ class States:
         """The replica that is lied about."""
         self._wrong: dict[ReplicaId, Offset] = {}
         """From where on a replica has a wrong state."""
+        self._erred: ReplicaId | None = None
+        """The replica whose state was wrong at one offset or several, and right again behind it."""
 
     def applied(self, host: CoreHost, high_watermark: Offset) -> None:
         """A replica takes what is below for committed, and applies it."""
@@ -48,7 +50,8 @@ class States:
         for batch in host.store.batches:
             is_new = host.high_watermark < batch.end_offset <= high_watermark
             if is_new and batch.base_offset // self._every != batch.end_offset // self._every:
-                if not self._wrong and self.random.random() < self._errs:
+                is_free = not self._wrong and self._erred in (None, host.number)
+                if is_free and self.random.random() < self._errs:
                     self._world.count("wrong state")
                     self._wrong[host.number] = batch.end_offset
                 host.slow.append(self.hashed(host, batch.end_offset))
@@ -59,6 +62,10 @@ class States:
         text = f"{form}/{offset}"
         if self._wrong.get(host.number, offset + 1) <= offset:
             text += f" of {host.number}"
+        elif not self._wrong and self._erred in (None, host.number) and self.random.random() < self._errs / 2:
+            self._world.count("state that was wrong once")
+            self._erred = host.number
+            text += f" of {host.number} once"
         return ev.StateHashed(offset=offset, snapshot_version=form, sha256=hashlib.sha256(text.encode()).digest())
 
     def lie_at(self, offset: Offset) -> bytes:
@@ -69,7 +76,7 @@ class States:
         """A replica is found to be wrong. Where one voter is a majority, others are measured by its word."""
         self._world.count("quarantined replica")
         host.slow = [event for event in host.slow if type(event) is not ev.StateHashed]
-        if host.number not in self._wrong and host.running.voters.majority > 1:
+        if host.number not in (*self._wrong, self._erred) and host.running.voters.majority > 1:
             raise BrokenPromiseError("U4", f"{host} is quarantined, and its state is right")
 
     def replaced(self, host: CoreHost) -> None:

@@ -52,6 +52,9 @@ STEPS: Final[Mapping[str, float]] = {
     "wreck": 0.0,
     "quit": 0.1,
     "stop-machine": 0.03,
+    "ask": 1.0,
+    "brink": 0.2,
+    "woo": 0.3,
 }
 """The kinds of steps, and how often each is taken."""
 

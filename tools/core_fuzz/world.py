@@ -30,6 +30,7 @@ from tools.core_fuzz.coverage import Coverage, outcome
 from tools.core_fuzz.errands import Errands
 from tools.core_fuzz.forgery import Forger
 from tools.core_fuzz.host import NO_LIFE, OPERATOR, VERSIONS, CoreHost, Letter
+from tools.core_fuzz.inquiries import Inquiries
 from tools.core_fuzz.oddities import Oddities, draw_habits
 from tools.core_fuzz.phase import Phase
 from tools.core_fuzz.plots import Plots
@@ -65,6 +66,7 @@ class CoreWorld:
         """Messages that are held back until somebody lets them go on: they come very late."""
         self.phase = Phase()
         self.forger, self.trouble, self.plots = Forger(self), Trouble(self), Plots(self)
+        self.inquiries = Inquiries(self, seed)
         self.states = States(self, seed)
         self._blobs: dict[tuple[OffsetAndEpoch, bytes], StoredSnapshot] = {}
         self._number = 0
@@ -233,6 +235,8 @@ class CoreWorld:
             then()
         if self.errands.is_urgent:
             self.errands.interrupt()
+        if self.inquiries.is_urgent:
+            self.inquiries.prune()
         if self.phase.steps <= 0 and self.errands.is_due():
             self.errands.begin()
         elif self.phase.steps <= 0:
@@ -255,7 +259,8 @@ class CoreWorld:
 
     def step_named(self, name: str) -> Callable[[], None]:
         """Return the step of this name, whoever takes it."""
-        found = [getattr(part, name.replace("-", "_"), None) for part in (self, self.trouble, self.plots, self.forger)]
+        parts = (self, self.trouble, self.plots, self.forger, self.inquiries)
+        found = [getattr(part, name.replace("-", "_"), None) for part in parts]
         steps: list[Callable[[], None]] = [step for step in found if step is not None]
         ensure(len(steps) == 1, f"{len(steps)} parts know a step {name}")
         return steps[0]
@@ -429,8 +434,10 @@ class CoreWorld:
         random, up = self.oddities.random, self.up()
         leaving = [host for host in up if isinstance(host.running.state.role_state, Resigned)]
         host = random.choice(leaving if leaving and random.random() < 0.5 else up)
-        self.count("broken connection")
-        host.tell(ev.ConnectionLost(random.choice(list(self.hosts)), refused=random.random() < 0.3))
+        other = random.choice(list(self.hosts))
+        for _ in range(random.choice((1, 1, 2))):  # a proxy accepts a new one, and closes it
+            self.count("broken connection")
+            host.tell(ev.ConnectionLost(other, refused=random.random() < 0.3))
 
     def append(self) -> None:
         for host in self.leaders():
@@ -503,7 +510,7 @@ class CoreWorld:
                 raise BrokenPromiseError("I14", f"{host} knows no voters for the snapshot {snapshot_id}")
             controls = (KRaftVersionRecord(kraft_version=kraft_version), voters.to_record())
         # The state is the same everywhere; its bytes need not be, in Kafka's replicas.
-        data = (b"%d-" % (host.number if random.random() < 0.6 else 0)) * random.choice((5, 25))
+        data = (b"%d-" % (host.number if random.random() < 0.6 else 0)) * random.choice((5, 15, 25))
         snapshot = self._blobs.setdefault((snapshot_id, data), StoredSnapshot(data, controls))
         if str(snapshot.controls) != str(controls):
             raise BrokenPromiseError("I14", f"{host} has other voters in snapshot {snapshot_id} than another replica")

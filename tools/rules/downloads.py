@@ -43,7 +43,7 @@ class Downloads:
     """The download of one replica, in one life."""
 
     def __init__(self, core: Replica) -> None:
-        self._state = core.state
+        self._core, self._state = core, core.state
         kept = core.state.kept
         self._kept: Download | None = None if kept is None else attrs.evolve(kept)
         """As it must be; it outlives the role in which it came."""
@@ -282,7 +282,12 @@ class Downloads:
         ):
             return
         has_place = state.config.listener_name.upper() in state.leader_endpoints
-        if self._is_writing or not has_place or state.now_ms < kept.not_before_ms:
+        if self._is_writing or not has_place:
+            return
+        if state.now_ms < kept.not_before_ms:
+            wakes_ms = self._core.deadline_ms()
+            if wakes_ms is None or wakes_ms > kept.not_before_ms:
+                raise BrokenRuleError("RF33", f"it wakes at {wakes_ms}, and may ask for more at {kept.not_before_ms}")
             return
         if not kept.unproven and kept.position == kept.size:
             self._use(kept)

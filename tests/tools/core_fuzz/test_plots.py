@@ -19,6 +19,7 @@ SEEDS_MAX = 20
         ("behead", "cut off heir"),
         ("behead", "forgotten leadership"),
         ("refuse", "refused link"),
+        ("refuse", "leader that dies behind a mended link"),
         ("mute", "muted replica"),
         ("corner", "last copies"),
         ("change-source", "source of a download changed"),
@@ -28,6 +29,9 @@ SEEDS_MAX = 20
         ("change-twice", "upgrade"),
         ("yield-in-vain", "hand-over in vain"),
         ("wreck", "wrecked replica"),
+        ("brink", "epoch beyond the brink"),
+        ("woo", "wooed follower"),
+        ("ask", "log that begins behind a waiting observer"),
     ],
 )
 def test_a_plot_is_carried_out(step: str, what: str) -> None:
