@@ -166,4 +166,37 @@ MUTANTS: Final = (
         profiles=CORE,
         slow=True,
     ),
+    Mutant(
+        "two-new-voters-are-neighbours",
+        "a follower takes a voter set that has two more voters than the last one",
+        (
+            Edit(
+                "consensus.voters.VoterSet.is_neighbour_of",
+                "len(ours - theirs) <= 1 and len(theirs - ours) <= 1",
+                "len(ours ^ theirs) <= 2",
+            ),
+        ),
+        profiles=CORE,
+        slow=True,
+    ),
+    Mutant(
+        "resigned-shows-itself-as-leader",
+        "the status of a leader that has resigned names it as leader",
+        (Edit("consensus.status.status_of", "state.leader_and_epoch.leader_id", "state.leader_id"),),
+        profiles=CORE,
+        slow=True,
+    ),
+    Mutant(
+        "budget-rounds-down",
+        "where the debt is full one more epoch is believed each millisecond, and not each 100 ms (E17)",
+        (
+            Edit(
+                "consensus.extensions.epoch_budget.raises_too_far",
+                "-(-state.epoch_debt_ms // EPOCH_COST_MS)",
+                "state.epoch_debt_ms // EPOCH_COST_MS",
+            ),
+        ),
+        profiles=CORE,
+        slow=True,
+    ),
 )
