@@ -25,7 +25,7 @@ MUTANTS: Final = (
             Edit("consensus.requests.bootstrap_servers", "known.get(place, -2 - index)", "-2 - index"),
             Edit(
                 "consensus.fetch_follower.handle_fetch_response",
-                "outstanding.question != _question(state, role)",
+                "not _is_still_asked(state, role, outstanding.question)",
                 "(outstanding.request.topics[0].partitions[0].fetch_offset,"
                 " outstanding.request.replica_state.replica_id < 0)"
                 " != (repair.fetch_position(state).offset, repair.is_anonymous(state))",

@@ -163,7 +163,7 @@ MUTANTS: Final = (
         (
             Edit(
                 "consensus.deadlines.note_voter",
-                "needed = state.voters.majority - (1 if state.is_voter else 0)",
+                "needed = state.log.voters.latest.majority - (1 if state.is_voter else 0)",
                 "needed = 1",
             ),
         ),

@@ -47,8 +47,8 @@ MUTANTS: Final = (
         (
             Edit(
                 "consensus.fetch_leader.update_high_watermark",
-                "offsets.append(state.log.flushed_offset)",
-                "offsets.append(state.log.end_offset)",
+                "offsets = [state.log.flushed_offset]",
+                "offsets = [state.log.end_offset]",
             ),
         ),
     ),
@@ -179,7 +179,7 @@ MUTANTS: Final = (
         "observers-commit",
         "the Fetch of an observer counts for the voter whose place it takes in the table",
         (
-            Edit("consensus.fetch_leader.record_progress", "if key in state.voters:", "if True:"),
+            Edit("consensus.fetch_leader.record_progress", "if key in state.log.voters.latest:", "if True:"),
             Edit(
                 "consensus.fetch_leader.record_progress",
                 "progress = role.progress.get(key.id)",
@@ -263,8 +263,8 @@ MUTANTS: Final = (
         (
             Edit(
                 "consensus.fetch_leader.update_high_watermark",
-                "offsets.append(state.log.flushed_offset)",
-                "offsets += [state.log.flushed_offset] * 2",
+                "offsets = [state.log.flushed_offset]",
+                "offsets = [state.log.flushed_offset] * 2",
             ),
         ),
     ),

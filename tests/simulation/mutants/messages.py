@@ -59,8 +59,8 @@ MUTANTS: Final = (
             ),
             Edit(
                 "consensus.fetch_follower.handle_fetch_response",
-                "or outstanding.question != _question(state, role)",
-                "or outstanding.question is None",
+                "not _is_still_asked(state, role, outstanding.question)",
+                "outstanding.question is None",
             ),
         ),
     ),
@@ -72,8 +72,8 @@ MUTANTS: Final = (
             Edit("consensus.fetch_follower.ask_who_leads", "anonymous=True", "anonymous=repair.is_anonymous(state)"),
             Edit(
                 "consensus.fetch_follower.handle_fetch_response",
-                "or outstanding.question != _question(state, role)",
-                "or outstanding.request.topics[0].partitions[0].fetch_offset != repair.fetch_position(state).offset",
+                "not _is_still_asked(state, role, outstanding.question)",
+                "outstanding.request.topics[0].partitions[0].fetch_offset != repair.fetch_position(state).offset",
             ),
         ),
         profiles=("membership", "swarm"),

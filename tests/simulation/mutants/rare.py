@@ -131,9 +131,9 @@ MUTANTS: Final = (
         "leadership is never handed to a voter whose disk was full once",
         (
             Edit(
-                "consensus.fetch_leader.handle_fetch",
-                "role.progress[fetcher.id].has_space = request",
-                "role.progress[fetcher.id].has_space &= request",
+                "consensus.fetch_leader.record_progress",
+                "progress.has_space = has_space",
+                "progress.has_space &= has_space",
             ),
         ),
         profiles=CORE,

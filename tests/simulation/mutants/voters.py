@@ -67,7 +67,7 @@ MUTANTS: Final = (
     Mutant(
         "removed-leader-counts-itself",
         "a leader that is no voter any more counts its own copy (M4)",
-        (Edit("consensus.fetch_leader.update_high_watermark", "if state.is_voter:", "if True:"),),
+        (Edit("consensus.fetch_leader.update_high_watermark", "if state.is_voter else []", ""),),
         profiles=("membership",),
         slow=True,
     ),
@@ -165,7 +165,13 @@ MUTANTS: Final = (
     Mutant(
         "disk-of-a-voter-is-not-looked-at",
         "a Fetch counts for the voter of its id, whatever its disk (M7)",
-        (Edit("consensus.fetch_leader.record_progress", "if key in state.voters:", "if key.id in role.progress:"),),
+        (
+            Edit(
+                "consensus.fetch_leader.record_progress",
+                "if key in state.log.voters.latest:",
+                "if key.id in role.progress:",
+            ),
+        ),
         profiles=("membership",),
     ),
     Mutant(
