@@ -24,6 +24,8 @@ def handle_snapshot_created(state: ReplicaState, event: SnapshotCreated) -> list
     if _has_passed(log, snapshot_id):
         return []
     if state.digests.quarantine is not None:  # it was begun before the state was found to be wrong
+        if snapshot_id in log.snapshots:
+            return []  # the storage keeps the one that is there, and that one is the leader's
         return [SetSnapshotAside(snapshot_id, "the state of this replica differs from that of the majority")]
     log.add_snapshot(snapshot_id)
     lacks_beginning = bool(log.holes) and log.holes[0].start_offset == log.start_offset

@@ -114,7 +114,7 @@ class StateDigestRules(SceneRules):
                     self._wanted.append(act.ReloadState(event.snapshot_id))
             case ev.SnapshotLost() if self._wrong_at is not None and event.snapshot_id.offset >= self._wrong_at:
                 self._is_loading = False
-            case ev.SnapshotCreated() if self._wrong_at is not None and not self._has_passed(event.snapshot_id):
+            case ev.SnapshotCreated() if self._wrong_at is not None and not self._is_needless(event.snapshot_id):
                 reason = "the state of this replica differs from that of the majority"
                 self._wanted.append(act.SetSnapshotAside(event.snapshot_id, reason))
             case ev.StateHashed() if self._wrong_at is None and event.offset >= self._replaced_at:
@@ -125,8 +125,11 @@ class StateDigestRules(SceneRules):
                 self._due_ms = self.scene.now_ms
                 self._judge()
 
-    def _has_passed(self, snapshot_id: OffsetAndEpoch) -> bool:
+    def _is_needless(self, snapshot_id: OffsetAndEpoch) -> bool:
+        """Whether the log has passed a snapshot, or the leader's of this id is stored, which stays."""
         log = self.scene.state.log
+        if snapshot_id in log.snapshots:
+            return True
         at_start = [kept for kept in log.snapshots if kept.offset == log.start_offset and kept != snapshot_id]
         return snapshot_id.offset < log.start_offset or (snapshot_id.offset == log.start_offset and bool(at_start))
 

@@ -101,6 +101,17 @@ def test_a_snapshot_that_was_being_written_is_set_aside_too() -> None:
     assert late not in core.state.log.snapshots
 
 
+def test_a_snapshot_that_was_being_written_does_not_cost_the_one_of_the_leader() -> None:
+    """The storage keeps the file that is there, and the log begins at it."""
+    core, _ = quarantined()
+    offered(core, SNAPSHOT)
+    adopted = SnapshotAdopted(snapshot_id=SNAPSHOT, controls=(), holes=(), control_batches=())
+    assert ReloadState(SNAPSHOT) in core.handle(adopted, core.state.now_ms)
+
+    assert core.handle(SnapshotCreated(SNAPSHOT), core.state.now_ms) == []
+    assert core.state.log.snapshots == [SNAPSHOT]
+
+
 def test_the_snapshot_of_the_leader_takes_the_place_of_the_log_up_to_its_end_and_heals() -> None:
     core, _ = quarantined()
     offered(core, SNAPSHOT)
