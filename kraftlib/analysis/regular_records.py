@@ -155,13 +155,14 @@ def _differences(area: Array, runs: _Runs, start: Array, delta: Array, firsts: A
     for begin in range(0, len(start), _RECORDS_AT_ONCE):
         some = slice(begin, begin + _RECORDS_AT_ONCE)
         words = windows[start[some] - 1].view("<u8")
-        found = _DELTAS.take(delta[some])
+        found = _DELTAS.take(delta[some], mode="clip")  # a block that is not regular may be longer
         found <<= delta_shift[some]
         found |= low[some]
         found ^= words[0::2]
         found &= low_mask[some]
         other = high[some] ^ words[1::2]
         other &= high_mask[some]
+        other <<= _U(8)  # two bytes at most: the first byte of the result is that before the record
         np.bitwise_or(found, other, out=differs[some])
     # Before the first record of a block stands the header of a batch, or whatever was inflated before.
     differs[firsts] &= _ALL_BUT_FIRST_BYTE

@@ -96,6 +96,23 @@ def test_what_is_otherwise_is_left_to_others(record: Record) -> None:
     assert read([values(1, 20)[0], record]) == [False, True]
 
 
+@pytest.mark.parametrize("size", [64, 100, 8_000])
+@pytest.mark.parametrize("count", [1, 3, 70])
+def test_each_byte_around_the_values_is_proven(count: int, size: int) -> None:
+    block, many, last = block_of(values(count, size))
+    for place in (*range(9), len(block) // count, len(block) // count + 8, len(block) - 1):
+        damaged = bytearray(block)
+        damaged[min(place, len(block) - 1)] ^= 1
+        given = [(bytes(damaged), many, last), block_of(values(2_000, 20))]
+        assert by_columns(given) == [one_by_one(each) for each in given], place
+
+
+def test_a_block_with_more_records_than_are_computed_is_left_to_others() -> None:
+    many = block_of(values(8_200, 4))
+    given = [*[block_of(values(8_192, 4))] * 4, many]
+    assert by_columns(given) == [one_by_one(block) for block in given]
+
+
 def test_a_block_at_the_beginning_of_the_area_is_left_to_others() -> None:
     assert read(values(3, 20), lead=b"") == [False, True]
 
