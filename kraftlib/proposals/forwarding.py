@@ -11,6 +11,7 @@ import attrs
 from kraftlib.errors import (
     BacklogFullError,
     ClosedError,
+    ConfigError,
     KraftError,
     NotLeaderError,
     OutcomeUnknownError,
@@ -133,7 +134,7 @@ class Proposals:
     async def _forward(
         self, leader_id: ReplicaId | None, values: Sequence[bytes], level: int, attempts: _Attempts
     ) -> Proposed | None:
-        check_size(values)
+        check_values(values)
         forwarded = self._groups.forward(values, level, deadline=attempts.deadline, repeatable=attempts.repeatable)
         was_in_doubt = attempts.in_doubt
         try:
@@ -144,6 +145,7 @@ class Proposals:
         if isinstance(outcome, Answer) and outcome.error_code == ErrorCode.NONE:
             return self._done(outcome)
         _note_doubt(forwarded, attempts)
+        was_in_doubt |= forwarded.committed is not None  # an earlier request of this attempt appended the values
         if outcome is None:
             return None
         if isinstance(outcome, KraftError):
@@ -199,8 +201,12 @@ def _note_doubt(forwarded: Forwarded, attempts: _Attempts) -> None:
         attempts.reason = OutcomeUnknownError(text, base_offset=offset, epoch=epoch)
 
 
-def check_size(values: Sequence[bytes]) -> None:
-    """Raises: RecordTooLargeError, if a replica that does not lead cannot forward so much at once."""
+def check_values(values: Sequence[bytes]) -> None:
+    """Raises: RecordTooLargeError, if a replica that does not lead cannot forward so much at once; ConfigError, if a
+    value is empty, for which the leader would refuse the whole group.
+    """
+    if not all(values):
+        raise ConfigError("a value must not be empty: Kafka's readers reject it; nothing was appended")
     size = sum(map(len, values))
     if len(values) > PROPOSED_VALUES or size > PROPOSED_BYTES:
         raise RecordTooLargeError(

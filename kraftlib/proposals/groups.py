@@ -4,8 +4,9 @@
 
 The values of a group are one batch of the leader, so they are all appended or none is. Nothing else is shared: each
 caller leaves at its own deadline and gets its own offsets and results. If the leader refuses values for what they are,
-the group is halved until those that are refused stand alone. A result that had no room beside the others is asked for
-alone, which only a value with an identity allows: other appends that want results are never grouped.
+the group is halved until those that are refused stand alone; the rest may then be appended in another order. A result
+that had no room beside the others is asked for alone, which only a value with an identity allows: other appends that
+want results are never grouped.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ from kraftlib.wire.messages.propose import ProposeRequest, ProposeResponse
 
 OF_A_VALUE: Final = frozenset({ErrorCode.INVALID_REQUEST, ErrorCode.MESSAGE_TOO_LARGE})
 """Refusals that may concern some of the values alone."""
+
+
+TIMEOUT_MS_MAX: Final = 2**31 - 1
+"""The largest timeout that a request can state; a caller may wait longer, and is then sent again."""
 
 
 class Answer(NamedTuple):
@@ -122,7 +127,7 @@ class Groups:
         left_s = max([append.deadline for append in group]) - self._loop.time()
         request = ProposeRequest(
             cluster_id=self._replica.cluster_id,
-            timeout_ms=max(0, round(left_s * 1_000)),
+            timeout_ms=min(max(0, round(left_s * 1_000)), TIMEOUT_MS_MAX),
             level=group[0].level,
             values=tuple([value for append in group for value in append.values]),
         )
@@ -177,9 +182,21 @@ class Groups:
                 fail(group, error)
 
         try:
-            self._replica.applied(answer.last_offset, answer.epoch).add_done_callback(done)
+            applied = self._replica.applied(answer.last_offset, answer.epoch)
         except KraftError as error:
             fail(group, error)
+            return
+        waiting = len(group)
+
+        def settled(_: object) -> None:
+            nonlocal waiting
+            waiting -= 1
+            if waiting == 0:
+                applied.cancel()  # all callers have gone: nothing of this group is kept until its offset is applied
+
+        applied.add_done_callback(done)
+        for append in group:
+            append.future.add_done_callback(settled)
 
     def _divide(self, group: Sequence[Forwarded], answer: ProposeResponse) -> None:
         """Tell each its part of the answer. One whose result had no room beside the others asks alone."""

@@ -220,6 +220,63 @@ async def test_a_result_without_room_beside_the_others_is_asked_for_alone() -> N
     assert (await large).results == (b"large",)
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [refused(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full"), UnansweredError("gone", may_have_arrived=False)],
+    ids=["refused", "unsent"],
+)
+async def test_a_committed_value_whose_result_is_asked_for_again_is_never_said_to_be_refused(answer: Any) -> None:
+    follower = Follower()
+    small, large = (
+        follower.propose(value, level=APPLIED, repeatable=True, timeout_ms=300) for value in (b"small", b"large")
+    )
+    await follower.sent(1)
+    follower.asking[0].set_result(done(10, 2, b"\x01small", b"\x03it exceeds the room for all results"))
+    await until(lambda: bool(follower.applying))
+    follower.applying[0][1].set_result(12)
+    await small
+    await follower.sent(2)
+    follower.leader_id = None
+    if isinstance(answer, Exception):
+        follower.asking[1].set_exception(answer)
+    else:
+        follower.asking[1].set_result(answer)
+    with pytest.raises(OutcomeUnknownError) as unknown:
+        await large
+    assert (unknown.value.base_offset, unknown.value.epoch) == (11, 5)
+
+
+async def test_a_group_whose_callers_have_gone_waits_for_nothing() -> None:
+    follower = Follower()
+    proposing = [follower.propose(value, level=APPLIED) for value in (b"a", b"b")]
+    await follower.sent(2)
+    follower.asking[0].set_result(done(10, 1, b"\x01a"))
+    follower.asking[1].set_result(done(11, 1, b"\x01b"))
+    await until(lambda: len(follower.applying) == 2)
+    for task in proposing:
+        task.cancel()
+    await until(lambda: all(applying.cancelled() for _, applying in follower.applying))
+
+
+async def test_a_caller_with_no_end_of_patience_spoils_no_request_of_others() -> None:
+    follower = Follower()
+    proposing = [follower.propose(b"a", timeout_ms=3_000_000_000), follower.propose(b"b")]
+    await follower.sent(1)
+    assert follower.asked[0].timeout_ms == 2**31 - 1
+    follower.asking[0].set_result(done(10, 2))
+    assert [proposed.base_offset for proposed in await asyncio.gather(*proposing)] == [10, 11]
+
+
+async def test_an_empty_value_is_refused_here_and_reorders_no_others() -> None:
+    follower = Follower()
+    first, empty, last = (follower.propose(value) for value in (b"a", b"", b"c"))
+    assert await follower.sent(1) == [(b"a", b"c")]
+    with pytest.raises(ConfigError, match="must not be empty"):
+        await empty
+    follower.asking[0].set_result(done(10, 2))
+    assert [(await task).base_offset for task in (first, last)] == [10, 11]
+
+
 async def test_an_append_in_doubt_knows_where_its_own_values_may_stand() -> None:
     follower = Follower()
     proposing = [follower.propose(value) for value in (b"a", b"b")]
