@@ -25,6 +25,12 @@ MUTATIONS: Final = "controller_mutation_rate"
 WINDOW_S: Final = 11
 """The seconds that fill a bucket."""
 
+LOOKS: Final = 4
+"""The number of buckets that each request looks at."""
+
+THROTTLE_MS_MAX: Final = 2**31 - 1
+"""The largest time to wait that an answer can state."""
+
 USER, CLIENT_ID = "user", "client-id"
 Part = tuple[str, str, bool]
 """Type and name of a part of an entity, and whether it is the default."""
@@ -69,7 +75,7 @@ class Account:
             self._wait(self._bucket.tokens, self.rate)
 
     def _wait(self, tokens: float, rate: float) -> None:
-        self.throttle_time_ms = round(-tokens / rate * 1_000)
+        self.throttle_time_ms = round(min(-tokens / rate * 1_000, THROTTLE_MS_MAX))
 
 
 class MutationQuotas:
@@ -101,11 +107,17 @@ class MutationQuotas:
         return Account(rate, is_strict, now_ms, bucket)
 
     def _forget(self, now_ms: int) -> None:
-        """Forget the bucket that was used least recently, if it is full; one was added at most."""
-        key, (rate, bucket) = next(iter(self._buckets.items()))
-        bucket.refill(rate, now_ms)
-        if len(self._buckets) > 1 and bucket.tokens == rate * WINDOW_S:
-            del self._buckets[key]
+        """Look at the few buckets that were looked at least recently, and forget those that are full.
+
+        Each request adds one at most, so their number shrinks again, and an overdrawn one keeps no other.
+        """
+        for _ in range(min(LOOKS, len(self._buckets) - 1)):
+            key, (rate, bucket) = next(iter(self._buckets.items()))
+            bucket.refill(rate, now_ms)
+            if bucket.tokens == rate * WINDOW_S:
+                del self._buckets[key]
+            else:
+                self._buckets.move_to_end(key)
 
 
 def _quota_of(rates: Mapping[Entity, float], user: str, client_id: str) -> tuple[float, Client] | None:

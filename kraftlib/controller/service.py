@@ -277,10 +277,14 @@ class MetadataController(StateMachine):
             return
         own, others = split(request)
         if others is not None:
-            trial: Any = self._pure.handle(
-                attrs.evolve(others, validate_only=True), version,
-                now_ms=self._now_ms(), next_offset=self._next_offset(), caller=self._caller(peer),
-            ).answer  # fmt: skip
+            try:
+                trial: Any = self._pure.handle(
+                    attrs.evolve(others, validate_only=True), version,
+                    now_ms=self._now_ms(), next_offset=self._next_offset(), caller=self._caller(peer),
+                ).answer  # fmt: skip
+            except Exception:
+                logger.exception("controller %d could not try an UpdateFeatures", self._config.node_id)
+                trial = error_answer(others, ErrorCode.UNKNOWN_SERVER_ERROR)
             if trial.error_code:
                 answer(trial)
                 return

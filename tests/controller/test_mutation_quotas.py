@@ -146,6 +146,24 @@ def test_buckets_that_are_full_again_are_forgotten() -> None:
     assert len(quotas) < 60
 
 
+def test_an_overdrawn_bucket_keeps_no_other() -> None:
+    quotas, rates = MutationQuotas(), {(ANY_CLIENT,): 1.0}
+    quotas.account(rates, user="ann", client_id="greedy", is_strict=True, now_ms=0).take(10_000)
+    for number in range(1_000):
+        quotas.account(rates, user="ann", client_id=f"tool {number}", is_strict=True, now_ms=number * 100)
+    assert len(quotas) < 60
+    with pytest.raises(RefusedError):
+        quotas.account(rates, user="ann", client_id="greedy", is_strict=True, now_ms=100_000).take(1)
+
+
+@pytest.mark.parametrize("rate", [1e-3, 1e-306])
+def test_the_time_to_wait_fits_into_an_answer(rate: float) -> None:
+    world = World().with_brokers(1)
+    limit(world, rate, user="ann")
+    assert create(world, "a", partitions=3_000, version=5) == (0, 2**31 - 1)
+    assert create(world, "b") == (ErrorCode.THROTTLING_QUOTA_EXCEEDED, 2**31 - 1)
+
+
 def test_a_request_without_a_quota_fills_the_bucket_of_its_user_and_client() -> None:
     quotas, mine, others = MutationQuotas(), {(TOOL, ANN): 1.0}, {(TOOL, BOB): 1.0}
     for rates, is_refused in ((mine, False), (mine, True), (others, False), (mine, False)):
