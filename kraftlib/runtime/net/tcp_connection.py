@@ -35,6 +35,9 @@ from kraftlib.wire.frames import describe_foreign_bytes
 TURN_MAX_BYTES: Final = 64 * 1024
 """A connection that has sent larger frames than this waits for its next turn: a large one may be dear to read."""
 
+FRAMES_TO_BE_KNOWN: Final = 6
+"""The frames after which a replica is known: ApiVersions, four of SASL at most, and its first request."""
+
 PACE_S: Final = 0.2
 """Over this long the rate of requests is taken."""
 
@@ -282,7 +285,9 @@ class ServerConnection(asyncio.Protocol):
         elif self._transport is not None:
             self._held = self._awaits_turn = True
             self._transport.pause_reading()
-            self._shared.turns.wait(self._take_turn)
+            self._shared.turns.wait(self._take_turn, first=self.of_voters and self._frames < FRAMES_TO_BE_KNOWN)
+            if self._reader.held_bytes != self._unfinished_bytes:
+                self._account_for(self._reader.held_bytes)
 
     def _take_turn(self) -> None:
         self._awaits_turn = False

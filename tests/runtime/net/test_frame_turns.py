@@ -56,6 +56,20 @@ async def test_who_waits_is_served_in_order_and_before_newcomers() -> None:
     assert turning.turns.is_free()
 
 
+async def test_a_connection_that_may_be_a_voter_is_served_first() -> None:
+    turning = Turning()
+    turning.turns.has_time()
+    turning.now += TURN_S
+    for name in "ab":
+        turning.turns.wait(turning.work(name, 1.1))
+    turning.turns.wait(turning.work("voter", 1.1), first=True)
+    await turning.turn()
+    assert not turning.turns.is_free()
+    await turning.turn(2)
+
+    assert [name for name in turning.log if name != "turn"] == ["voter", "a", "b"]
+
+
 async def test_who_waits_again_waits_behind_the_others() -> None:
     turning = Turning()
     turning.turns.has_time()
