@@ -164,7 +164,7 @@ def test_history_refuses_to_go_back() -> None:
 
 def test_a_record_that_names_nobody_is_refused() -> None:
     """A quorum without voters could decide nothing any more."""
-    with pytest.raises(RemoteProtocolError, match="somebody must"):
+    with pytest.raises(RemoteProtocolError, match="there must be a voter"):
         VoterSet.from_record(VotersRecord(voters=()))
 
 

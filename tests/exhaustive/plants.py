@@ -75,6 +75,10 @@ def _asks_for_an_offset(state: ReplicaState, role: Follower) -> Any:
     return _Offset(repair.fetch_position(state), repair.is_anonymous(state))
 
 
+def _still_asks_for_the_offset(state: ReplicaState, role: Follower, question: Any) -> bool:
+    return bool(question == _asks_for_an_offset(state, role))
+
+
 def _fetches_from_anybody(state: ReplicaState, destination: int, place: Endpoint) -> Any:
     request = fetch_follower._fetch_request(state, state.log.end, anonymous=False, max_wait_ms=0)
     return requests.send(state, destination, place, request, question=_Offset(state.log.end, is_anonymous=False))  # type: ignore[arg-type]
@@ -115,6 +119,7 @@ PLANTS: Final = {
         "late-answer",
         {
             (fetch_follower, "_question"): _asks_for_an_offset,
+            (fetch_follower, "_is_still_asked"): _still_asks_for_the_offset,
             (fetch_follower, "ask_who_leads"): _fetches_from_anybody,
             (requests, "bootstrap_servers"): _leader_is_a_server,
             (fetch_follower, "doubt_leader"): _doubts_at_once,

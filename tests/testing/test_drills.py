@@ -50,7 +50,7 @@ def test_a_leader_whom_a_minority_keeps_is_found() -> None:
     """Of five voters one other is no majority; of three it would be."""
     one = Edit(
         "consensus.deadlines.note_voter",
-        "needed = state.voters.majority - (1 if state.is_voter else 0)",
+        "needed = state.log.voters.latest.majority - (1 if state.is_voter else 0)",
         "needed = 1",
     )
     with (

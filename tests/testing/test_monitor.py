@@ -45,7 +45,7 @@ def test_a_leader_whose_followers_ask_and_get_nowhere_must_give_up() -> None:
         assert leader is not None
         made.network.withholding.add(leader.key.id)
         made.workload.append_to(leader)
-        with pytest.raises(InvariantViolation, match=r"E8 .*committed nothing"):
+        with pytest.raises(InvariantViolation, match=r"E8 .*committed no waiting record"):
             made.run_for(20_000)
 
 
