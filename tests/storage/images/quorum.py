@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import random
 import shutil
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from unittest import mock
@@ -30,7 +29,7 @@ from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.types import ElectionState
 from tests.storage.images.history import History, config_of
 from tests.storage.images.hurried import hurried
-from tests.storage.images.trio import BEHIND, HURT, WHOLE, Trio, Truth
+from tests.storage.images.trio import BEHIND, HURT, WHOLE, Trio, Truth, wait_for_releases
 from tests.storage.images.verdict import Found, Outcome
 from tools.storage_proof.file_trace import Image
 from tools.storage_proof.os_watch import StatHandler, let_through, watching
@@ -50,9 +49,7 @@ class QuorumExaminer:
 
     def examine(self, image: Image, history: History, seed: int) -> Found:
         """Live through all hours with an image."""
-        for thread in threading.enumerate():  # in a hurry the patience of a close is over before its thread is done
-            if thread.name == "kraftlib-release":
-                thread.join()
+        wait_for_releases()  # of a replica that did not start
         shutil.rmtree(self._directory, ignore_errors=True)
         on_stat: StatHandler = image.lay_out(self._directory)
         with hurried() as run, watching("kraftlib.storage", let_through, on_stat=on_stat):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -191,7 +192,10 @@ class Trio:
 
     async def stop(self, node_id: int) -> None:
         """Stop one, as if it were killed."""
-        await self.clients.pop(node_id).shutdown(timeout_ms=0)
+        try:
+            await self.clients.pop(node_id).shutdown(timeout_ms=0)
+        finally:
+            wait_for_releases()
 
     async def stop_all(self) -> None:
         """Stop all that run."""
@@ -244,6 +248,16 @@ class Trio:
         if not isinstance(response, VoteResponse) or not response.topics:
             return False
         return response.topics[0].partitions[0].vote_granted
+
+
+def wait_for_releases() -> None:
+    """Wait until every replica that was closed has let go of its directory and its log.
+
+    That happens on a thread of its own. In a hurry the patience of a close is over before this thread has even begun.
+    """
+    for thread in threading.enumerate():
+        if thread.name == "kraftlib-release":
+            thread.join()
 
 
 class _Deaf:
