@@ -191,7 +191,7 @@ class ReadRound:
 
 
 Presented = tuple[FetchResponse.LeaderIdAndEpoch, tuple[FetchResponse.NodeEndpoint, ...]]
-"""How a leader names itself in an answer to a Fetch, and where it is reached."""
+"""The leader and its endpoints, as an answer to a Fetch names them."""
 
 
 @attrs.define(kw_only=True)

@@ -1,4 +1,4 @@
-"""The rules of the protocol, written a second time: what a core must answer to an event, given what it heard before.
+"""The rules of the protocol, written a second time: the actions that must follow an event after the events before it.
 
 The invariants say what must never happen in a whole quorum; they see a wrong step only where it does harm. A rule is
 about one step of one replica: it works out from the events and actions so far what the next actions must be, and

@@ -1,4 +1,4 @@
-"""What tools are told: DescribeQuorum says what the leader knows, to the record and the millisecond; DescribeCluster
+"""Answers to tools: DescribeQuorum says what the leader knows, to the record and the millisecond; DescribeCluster
 who the voters are (KIP-836, KIP-919)."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tools.rules.scene import Heard
 from tools.rules.verdict import SceneRules, name_of
 
 SESSION_MS: Final = 300_000
-"""So long an observer is named after its last Fetch."""
+"""An observer is named for this time after its last Fetch."""
 
 BROKERS: Final = 1
 CONTROLLERS: Final = 2

@@ -53,7 +53,7 @@ class Downloads:
         self._is_writing = False
         self._asked: dict[int, tuple[Any, int]] = {}
         self._wanted: list[act.Action] = []
-        """What the disk must be asked for."""
+        """The actions for the disk that must come next."""
 
     @property
     def is_active(self) -> bool:
@@ -115,7 +115,7 @@ class Downloads:
             self._kept = Download(snapshot_id=snapshot_id, source_epoch=state.epoch, fills=fills, heals=True)
 
     def drop(self) -> None:
-        """Nobody will want the rest of it."""
+        """The rest of it is not needed any more."""
         self._is_active = False
         if self._kept is not None:
             self._kept = None
@@ -272,7 +272,7 @@ class Downloads:
         )
 
     def _look_at_rest(self, role: object) -> None:
-        """What is there is used, or the next bytes are asked for, unless something is waited for."""
+        """A complete download is used, and of an incomplete one the next bytes are asked for, unless it waits."""
         state, kept = self._state, self._kept
         if (
             not isinstance(role, Follower)

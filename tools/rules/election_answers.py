@@ -1,4 +1,4 @@
-"""What an answer changes in the elections of a replica (KIP-595): votes, the epoch and leader that it names, amnesia.
+"""Answers, and their effect on elections (KIP-595): votes, the epoch and leader that an answer names, amnesia.
 
 An answer counts once, in the role that asked, and for the question that was asked.
 """
@@ -30,7 +30,7 @@ from tools.rules.election_requests import the_partition
 
 @attrs.frozen(kw_only=True)
 class Said:
-    """What an answer says of epoch and leader."""
+    """The epoch and leader that an answer names."""
 
     partition: Any = None
     refusal: int = 0
@@ -46,7 +46,7 @@ class Before:
     """The log when the event came."""
 
     question: tuple[Any, ...]
-    """What a Fetch to the leader would have asked."""
+    """The contents of a Fetch to the leader at that time."""
     fills: bool
     others: frozenset[int] = frozenset()
     """Ids of the other voters of each set that may be in force, if an election is forgotten."""
@@ -110,7 +110,7 @@ def heard(life: Life, event: ev.ResponseReceived[Any], actions: Sequence[act.Act
         if sent.destination == before.probed and event.response.error_code:
             life.fail(sent.destination)  # as if there were no answer
     elif sent.destination in life.awaiting or sent.destination >= 0:
-        # Another conversation on this connection: what becomes of it is not known here.
+        # Another conversation on this connection: its outcome is not known here.
         life.pause(sent.destination, Span(0, life.now_ms + 2 * life.config.retry_backoff_ms + 500))
 
 
@@ -188,7 +188,7 @@ def _vote(life: Life, sent: Sent, response: Any, actions: Sequence[act.Action], 
 
 
 def stand(life: Life, part: Asking) -> bool:
-    """Stand, if the pre-vote is won and nobody else is to be the first (decision 0010)."""
+    """Stand, if the pre-vote is won and no other voter is to be the first (decision 0010)."""
     if part.role is not Role.PROSPECTIVE or not part.won or life.now_ms < stands_at_ms(life, part):
         return False
     life.candidate()
@@ -204,7 +204,7 @@ def stands_at_ms(life: Life, part: Asking) -> int:
 
 
 def knows_no_pre_vote(life: Life, sent: Sent) -> None:
-    """A voter from before KIP-996: who is prospective stands at once."""
+    """A voter from before KIP-996 has answered: a prospective replica stands at once."""
     if isinstance(life.part, Asking) and life.part.role is Role.PROSPECTIVE:
         life.candidate()
     else:
@@ -263,7 +263,7 @@ def _is_of_use(life: Life, row: Any, actions: Sequence[act.Action], before: Befo
 
 
 def sign_of_life(life: Life, part: Following, *, certain: bool) -> None:
-    """The leader has answered a Fetch: its time begins anew, and nobody else has our pre-vote."""
+    """The leader has answered a Fetch: its time begins anew, and no other replica has our pre-vote."""
     restart(life, part, certain=certain)
     if certain:
         part.lost_connection = part.refused = False
@@ -347,7 +347,7 @@ def failed(life: Life, event: ev.RequestFailed) -> None:
 
 
 def connection_lost(life: Life, event: ev.ConnectionLost) -> None:
-    """Whoever follows tries again at once; a second loss in a row is a dead leader (decision 0003)."""
+    """A follower tries again at once; a second loss in a row is a dead leader (decision 0003)."""
     part = life.part
     if isinstance(part, Resigned):
         if any(voter.key.id == event.destination for voter in life.voters.voters):

@@ -1,4 +1,4 @@
-"""What a step of an election does: in which order, and how an epoch begins (KIP-595)."""
+"""The actions of a step of an election: their order, and how an epoch begins (KIP-595)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""One life of a replica in its elections: who it is, what it has sent, how its timers run.
+"""One life of a replica in its elections: its identity, the requests that it has sent, and its timers.
 
-What it reads from the core's log, other rules judge.
+The core's log, which it reads, is judged by other rules.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from tools.rules.election_parts import (
 )
 
 EPOCH_PRICE_MS: Final = 100
-"""What each epoch that is entered costs of the purse that time fills."""
+"""The price of an epoch that is entered, paid from the purse that time fills."""
 
 LAST_EPOCHS: Final = 2**31 - 2
-"""From here on nobody stands: two more are needed, to be elected and to give that up."""
+"""No replica stands from here on: two more epochs are needed, to be elected and to give that up."""
 
 
 class Facts:
-    """What is known of one life, from the log and the election that it begins with."""
+    """The facts of one life, from the log and the election that it begins with."""
 
     def __init__(self, core: Replica) -> None:
         state = self.state = core.state
@@ -58,9 +58,9 @@ class Facts:
         self.failures: dict[int, int] = {}
         self.forgotten: Forgotten | None = None
         self.leading_role: Any = None
-        """What the core has of its leadership: of voter changes, other rules judge."""
+        """The core's own role as leader, for voter changes, which other rules judge."""
         self.reads = False
-        """Whether somebody waits to read: then BeginQuorumEpoch is sent for that, too."""
+        """Whether a read waits: then BeginQuorumEpoch is sent for that, too."""
         self.machine_failed_ms: int | None = None
         self.is_full = False
         self.full_since_ms = 0
@@ -70,7 +70,7 @@ class Facts:
         self.setbacks = 0
         self.stalls = 0
         self.purse_ms = self._purse_max_ms = EPOCH_PRICE_MS * self.config.epoch_jump_max
-        """What is left to pay for epochs, at `purse_at_ms`."""
+        """The rest of the purse at `purse_at_ms`; epochs are paid from it."""
         self.purse_at_ms = 0
         self.hand_overs: dict[ReplicaId, tuple[int, int]] = {}
         """When leadership was last handed to a voter on our own accord, and how often in a row."""
@@ -81,7 +81,7 @@ class Facts:
         self.is_voter = self._is_voter(self.voters)
 
     def purse(self) -> int:
-        """What is left to pay for epochs now: time fills it up, each epoch that is entered costs (scenario E17)."""
+        """The rest of the purse now: time fills it, and each epoch that is entered costs (scenario E17)."""
         return min(self._purse_max_ms, self.purse_ms + self.now_ms - self.purse_at_ms)
 
     def spend(self, epochs: int) -> None:
@@ -90,7 +90,7 @@ class Facts:
 
     @property
     def epoch_debt_ms(self) -> int:
-        """What is missing in the purse."""
+        """The amount that the purse lacks."""
         return self._purse_max_ms - self.purse()
 
     def believes(self, epoch: int) -> bool:
@@ -153,14 +153,14 @@ class Facts:
 
     @property
     def voted(self) -> ReplicaKey | None:
-        """Whom it has voted for in its epoch."""
+        """The candidate that it has voted for in its epoch."""
         part = self.part
         if isinstance(part, Asking) and part.role is Role.CANDIDATE:
             return self.key
         return None if isinstance(part, Leading | Resigned) else part.voted
 
     def election(self) -> ElectionState:
-        """What must be durable."""
+        """The election state that must be durable."""
         return ElectionState(
             epoch=self.epoch,
             leader_id=self.leader_id,
@@ -170,7 +170,7 @@ class Facts:
         )
 
     def question(self) -> tuple[Any, ...]:
-        """Return what a Fetch to the leader asks now; what stands in it is judged elsewhere."""
+        """Return what a Fetch to the leader asks now; other rules judge its contents."""
         state = self.state
         filling, log = state.filling, state.log
         position = (log.end_offset, log.last_epoch) if filling is None else (filling.next_offset, filling.last_epoch)

@@ -1,7 +1,7 @@
-"""Entering a role, written a second time: what is kept, what begins anew, what must be durable (KIP-595, KIP-996).
+"""Entering a role, written a second time: the parts that are kept, begin anew or must be durable (KIP-595, KIP-996).
 
-`Life` follows the core from event to event. Whatever it enters goes into `due`: the durable writes and announcements
-that the core must ask for, in this order.
+`Life` follows the core from event to event. Its `due` holds the durable writes and announcements that
+the core must ask for, in this order.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Life(Facts):
             self.due.append(act.PersistElection(election, 0))
 
     def unattached(self, epoch: int, leader_id: ReplicaId | None = None) -> None:
-        """Follow nobody. A vote lives as long as its epoch, and an election timer that runs goes on."""
+        """Follow no leader. A vote lives as long as its epoch, and an election timer that runs goes on."""
         before = self.part
         is_prospective = isinstance(before, Asking) and before.role is Role.PROSPECTIVE
         voted = before.voted if isinstance(before, Asking) and is_prospective and epoch == self.epoch else None

@@ -26,7 +26,7 @@ def same_replica(voter: ReplicaKey, key: ReplicaKey) -> bool:
 
 
 def majority_of(voters: VoterSet) -> int:
-    """How many voters are more than half of them."""
+    """The least number of voters that is more than half of them."""
     return len(voters.voters) // 2 + 1
 
 
@@ -102,7 +102,7 @@ class Following:
 
 @attrs.define(kw_only=True)
 class Known:
-    """What a leader has seen of another replica."""
+    """A leader's knowledge of another replica."""
 
     key: ReplicaKey
     end_offset: Offset = -1
@@ -128,7 +128,7 @@ class Leading:
     transfer: tuple[ReplicaId, int] | None = None
     """To whom, and until when."""
     priorities: dict[ReplicaId, tuple[int, int]] = attrs.field(factory=dict)
-    """How much a voter is wanted as leader, and from when on."""
+    """The priority of a voter as leader, and the time from which it counts."""
 
 
 @attrs.define(kw_only=True)
@@ -154,12 +154,12 @@ class Sent:
     request: Any
     at_ms: int
     question: tuple[Any, ...] | None = None
-    """Of a Fetch to the leader: what its answer must still fit."""
+    """Of a Fetch to the leader: the contents that must still hold when its answer comes."""
 
 
 @attrs.define
 class Forgotten:
-    """What is known again of a lost election."""
+    """The parts of a lost election that are known again."""
 
     reported: set[ReplicaId] = attrs.field(factory=set)
     reached_epoch: int = -1

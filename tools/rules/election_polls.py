@@ -1,4 +1,4 @@
-"""What is due at the end of each step: whose time is up, who must go, whose memory comes back (KIP-595, KIP-996).
+"""Duties at the end of each step: timers that expire, roles that end, memory that comes back (KIP-595, KIP-996).
 
 A time that chance decides leaves a choice: then the core's own role says what it was, and the `Span` is narrowed.
 """
@@ -64,7 +64,7 @@ def _is_flushed(life: Life, actions: Sequence[act.Action]) -> bool:
 
 
 def _recall(life: Life) -> None:
-    """A vote that was forgotten is free again once nobody can have had it (the proof stands in `consensus.repair`)."""
+    """A forgotten vote is free again once no candidate can have had it (the proof stands in `consensus.repair`)."""
     forgotten, part, state = life.forgotten, life.part, life.state
     if forgotten is None or not isinstance(part, Following) or not life.remote_voters or life.holes:
         return
@@ -165,4 +165,4 @@ def _lead(life: Life, part: Leading, is_new_role: bool) -> None:
 TURNS: Final[Mapping[type, Callable[[Life, Any, bool], None]]] = {
     Unattached: _wait, Asking: _asking, Following: _follow, Resigned: _leave, Leading: _lead,
 }  # fmt: skip
-"""What time does to each part."""
+"""The effect of time on each part."""

@@ -1,4 +1,4 @@
-"""What a replica must answer to Vote, BeginQuorumEpoch and EndQuorumEpoch (KIP-595, KIP-853, KIP-996).
+"""The one right answer to Vote, BeginQuorumEpoch and EndQuorumEpoch (KIP-595, KIP-853, KIP-996).
 
 Each function changes the `Life` as the request does and returns the one answer that is right; None is a closed
 connection.
@@ -53,7 +53,7 @@ def voters_tag(life: Life) -> tuple[tuple[int, bytes], ...]:
 
 
 class Refusal(int):
-    """A top-level error: what stands beside it is not judged."""
+    """A top-level error: the fields beside it are not judged."""
 
 
 def top_level(life: Life, request: Any) -> Refusal | None:
@@ -176,7 +176,7 @@ def _binding_vote(life: Life, asker: ReplicaKey, end: LogEnd, own_end: LogEnd) -
 
 
 def _learn(life: Life, event: ev.RequestReceived[Any]) -> tuple[bool, Any]:
-    """What both share: whether it goes on, else the answer."""
+    """The part that both share: whether it goes on, else the answer."""
     request = event.request
     if is_closed_strictly(life, request):
         return False, None
@@ -197,7 +197,7 @@ def _learn(life: Life, event: ev.RequestReceived[Any]) -> tuple[bool, Any]:
 
 
 def begin_quorum_epoch(life: Life, event: ev.RequestReceived[Any]) -> Any:
-    """Follow the leader that introduces itself, whoever is meant; an amnesiac confirms no leader."""
+    """Follow the leader that introduces itself, even to another replica; an amnesiac confirms no leader."""
     goes_on, refusal = _learn(life, event)
     if not goes_on:
         return refusal

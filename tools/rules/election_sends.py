@@ -1,4 +1,4 @@
-"""Whom a replica must ask in its role, with what, and nobody else (KIP-595, KIP-853, KIP-996)."""
+"""The requests that a replica must send in its role, to which replicas, and no others (KIP-595, KIP-853, KIP-996)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def judge_sends(life: Life, actions: Sequence[act.Action], *, after: int) -> Non
 
 
 def owes_requests(life: Life) -> bool:
-    """Whether somebody may have to be asked, though nobody is."""
+    """Whether a request may be due although none was sent."""
     part = life.part
     if isinstance(part, Leading):
         return life.now_ms >= part.begin_due_ms
@@ -59,7 +59,7 @@ def owes_requests(life: Life) -> bool:
 def _compare(
     life: Life, rule: str, expected: dict[int, Any], asked: dict[int, act.SendRequest[Any]], *, may: bool = False
 ) -> None:
-    """Every destination of `expected` that is ready is asked exactly this, and nobody else anything."""
+    """Every destination of `expected` that is ready is asked exactly this, and no other one anything."""
     text = life.state.id_text
     for destination, action in asked.items():
         if destination not in expected:
@@ -160,7 +160,7 @@ def _ends(life: Life, part: Resigned, asked: dict[int, act.SendRequest[Any]]) ->
 
 
 def _relearns(life: Life, sends: Sequence[act.SendRequest[Any]]) -> None:
-    """Whoever has forgotten its vote says nothing under its name, and asks each voter for its epoch."""
+    """A replica that has forgotten its vote says nothing under its name, and asks each voter for its epoch."""
     state, forgotten = life.state, life.forgotten
     for action in sends:
         request = action.request

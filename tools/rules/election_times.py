@@ -96,7 +96,7 @@ class Draws(chance.Random):
 def judge_draws(life: Life, widths: list[int], setbacks: int) -> None:
     """RV17: chance decides only what it must, among as many possibilities as it must.
 
-    How long a timer lasts says little of that: one of a shorter range is within the longer one. `setbacks` are those of
+    The length of a timer says little of that: one of a shorter range is within the longer one. `setbacks` are those of
     before the step.
     """
     config = life.config
@@ -111,7 +111,7 @@ def judge_draws(life: Life, widths: list[int], setbacks: int) -> None:
 
 
 def judge_end(life: Life, actions: Sequence[act.Action]) -> None:
-    """RV16: a graceful end is complete as soon as somebody else leads, nobody else could, or its time is up."""
+    """RV16: a graceful end is complete as soon as another replica leads, no other could, or its time is up."""
     part = life.part
     is_due = (
         life.shutdown_ms is not None

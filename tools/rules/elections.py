@@ -265,7 +265,7 @@ class ElectionRules(RuleSet):
         self._look_for_lost_ends(actions)
 
     def _look_for_lost_ends(self, actions: Sequence[act.Action]) -> None:
-        """Whoever cuts off what is missing, or replaces it by less, has forgotten what it acknowledged."""
+        """A replica that cuts off what is missing, or replaces it by less, has forgotten what it acknowledged."""
         life = self.life
         if not life.holes or life.forgotten is not None:
             return
@@ -299,7 +299,7 @@ class ElectionRules(RuleSet):
         self.life.flush_waits_since_ms = None
 
     def machine_failed(self, event: ev.Event, actions: Sequence[act.Action]) -> None:
-        """Who cannot serve stands no more."""
+        """A replica that cannot serve stands no more."""
         life = self.life
         if life.machine_failed_ms is None:
             life.machine_failed_ms = life.now_ms
@@ -317,7 +317,7 @@ class ElectionRules(RuleSet):
             life.unattached(life.epoch + 1)
 
     def storage_failed(self, event: ev.StorageFailed | ev.SnapshotLost, actions: Sequence[act.Action]) -> None:
-        """Who lacks records stands no more, and leads no more."""
+        """A replica that lacks records stands no more, and leads no more."""
         life = self.life
         had = life.holes
         life.look_at_log()

@@ -1,11 +1,11 @@
-"""What a follower asks by a Fetch, and when (KIP-595, Fetch; KIP-853; KIP-1166).
+"""The Fetch of a follower: its contents, and its time (KIP-595, Fetch; KIP-853; KIP-1166).
 
 | id | rule |
 |---|---|
 | RF20 | a Fetch leaves only where all that the log has is durable: no flush, truncation or repair is under way |
-| RF21 | a Fetch asks from where the log ends, or what is missing in it, with the epoch before and what it knows |
-| RF22 | it is in the name of nobody exactly where it must acknowledge nothing |
-| RF23 | a follower that may ask its leader does; one that knows no leader asks somebody, one at a time |
+| RF21 | a Fetch asks from the end of the log, or for what is missing in it, with the epoch before and what it knows |
+| RF22 | it has no replica id exactly if it must acknowledge nothing |
+| RF23 | a follower that may ask its leader does; one without a leader asks one other replica at a time |
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DOUBTS_AFTER = 2
 
 @attrs.define
 class Question:
-    """What was asked of the leader."""
+    """The contents of a Fetch to the leader."""
 
     leader_id: ReplicaId
     epoch: Epoch
@@ -130,7 +130,7 @@ class Asking:
             raise BrokenRuleError("RF21", f"a Fetch introduces itself with {said}, must with {wanted}")
 
     def look_at_silence(self, role: Follower | Unattached) -> None:
-        """RF23: somebody is asked."""
+        """RF23: a follower that may send a Fetch does."""
         state = self.state
         connections = state.connections
         if isinstance(role, Follower):

@@ -1,4 +1,4 @@
-"""What a follower makes of the answer to a Fetch (KIP-595, Fetch; KIP-320; KIP-630; KIP-853).
+"""The answer to a Fetch, and its effect on the follower (KIP-595, Fetch; KIP-320; KIP-630; KIP-853).
 
 | id | rule |
 |---|---|
@@ -6,8 +6,8 @@
 | RF25 | of an answer that counts all that continues the log is appended, and nothing else ever is |
 | RF26 | the log is cut to the end that it has in common with its leader's, never below what is committed |
 | RF27 | a follower's high watermark is what its leader says, in any answer, as far as its log goes, and never falls |
-| RF28 | whoever was asked in vain is left alone for a while, and not for long |
-| RF42 | where acknowledged records go with a hole, it is durable first that this replica votes for nobody |
+| RF28 | after a request in vain a replica backs off from its receiver, for a bounded time |
+| RF42 | if acknowledged records are dropped with a hole, the replica first makes durable that it gives no vote |
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from tools.rules.rule_set import RuleSet
 from tools.rules.state_digests import LANE
 
 FETCHING = frozenset({Follower, Unattached})
-"""Roles in which somebody is asked."""
+"""Roles that send a Fetch."""
 
 LOG_ACTIONS = frozenset({act.BeginEpoch, act.AppendToLog, act.WriteRepair, act.TruncateLog, act.AdvanceHighWatermark})
 """Actions that say what becomes of the log."""
 
 PAUSE_MAX_MS = 500
-"""Nobody is left alone for longer, but for a longer pause that is configured."""
+"""The longest back-off from a replica, unless a longer pause is configured."""
 
 
 @attrs.define
@@ -56,7 +56,7 @@ class Asked:
 
 @attrs.define
 class Outcome:
-    """What the log must make of the event that is being handled."""
+    """The effect on the log of the event that is being handled."""
 
     appends: list[tuple[Offset, Offset, Epoch, int]] = attrs.field(factory=list)
     """Base and end offset, epoch and size of each batch."""
@@ -64,7 +64,7 @@ class Outcome:
     cuts_to: Offset | None = None
     advances_to: Offset | None = None
     forgets: bool = False
-    """Whether acknowledged records go, and what tells so: it votes for nobody until they are back."""
+    """Whether acknowledged records go, and what tells so: the replica gives no vote until they are back."""
     is_of_use: bool = True
     goes_on: bool = False
     """Whether the log may have grown to what was learned to be committed."""
@@ -181,7 +181,7 @@ class FetchFollowerRules(RuleSet):
         return end.offset
 
     def _replaced(self, offset: Offset, end_offset: Offset) -> Offset | None:
-        """What is told when a snapshot has come: all that is committed, once the log reaches so far."""
+        """A snapshot has come: all that is committed is told, once the log reaches so far."""
         self._committed = max(self._committed, offset)
         return self._committed if self._committed <= end_offset else None
 
@@ -238,7 +238,7 @@ class FetchFollowerRules(RuleSet):
         return Outcome(cuts_to=end_offset, forgets=is_lost)
 
     def _cut_again(self, end_offset: Offset) -> Outcome | None:
-        """What follows where a whole batch went, and with it all that stood behind a hole."""
+        """A whole batch went, and with it all that stood behind a hole."""
         log = self.state.log
         reaches = without_half_a_hole(log, end_offset) if end_offset < log.end_offset else end_offset
         return self._cut(reaches) if reaches < end_offset else None
@@ -337,7 +337,7 @@ class FetchFollowerRules(RuleSet):
             raise BrokenRuleError("RF27", f"{self.state.committed_offset} is taken for committed, and {committed} is")
 
     def _has_forgotten(self, actions: Sequence[act.Action]) -> bool:
-        """Whether it is durable, before the log is cut, that this replica votes for nobody."""
+        """Whether it is durable, before the log is cut, that this replica gives no vote."""
         for action in actions:
             if type(action) is act.PersistElection and action.election.amnesiac:
                 return True
@@ -354,7 +354,7 @@ class FetchFollowerRules(RuleSet):
             raise BrokenRuleError("RF28", f"{destination} is asked again at once after {event}")
 
     def _look_at_pause(self, answered: Asked, event: ev.Event, actions: Sequence[act.Action]) -> None:
-        """RF28: nobody who was of no use is asked again at once."""
+        """RF28: a replica that was of no use is not asked again at once."""
         state, outcome = self.state, self._outcome
         pause_ms, connections = state.config.retry_backoff_ms, state.connections
         at_once = connections.is_ready(answered.destination, state.now_ms)
@@ -364,7 +364,7 @@ class FetchFollowerRules(RuleSet):
             raise BrokenRuleError("RF28", f"{answered.destination} has answered, and counts as failed")
         elif outcome is not None and not outcome.has_news and not self._goes_on(actions):
             if any(type(action) is act.AdvanceHighWatermark for action in actions):
-                return  # what was learned before has its place now, which happens once for each advance
+                return  # records that were learned of before are there now, which happens once for each advance
             # A leader that holds no Fetch must not be asked as fast as it answers.
             until_ms = answered.sent_ms + min(pause_ms, state.config.fetch_max_wait_ms)
             self._is_left_alone(answered.destination, until_ms, event)

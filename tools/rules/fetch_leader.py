@@ -8,7 +8,7 @@
 | RF13 | a position that continues the log gets records from there, as much as it asks for, at once if there are any |
 | RF14 | a Fetch that is held is answered when records may leave, when its time is up or the leadership, not before |
 | RF15 | the high watermark is what a majority of the voters has flushed, in the own epoch, as soon as that is known |
-| RF16 | many observers are told in rounds, who waits longest first; a round comes 10 ms after news, then every few ms |
+| RF16 | many observers are told in rounds, longest waits first; a round comes 10 ms after news, then every few ms |
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from tools.rules.positions import divergence, snapshot_for
 from tools.rules.rule_set import RuleSet
 
 NEWS_DELAY_MS: Final = 2
-"""How long an answer that has a new high watermark and nothing else waits for records to go with it."""
+"""An answer that has a new high watermark and nothing else waits this time for records to go with it."""
 
 ROUND_PAUSE_MS: Final = 2
 COMMIT_WAIT_MS: Final = 10
-"""How long observers that are told in rounds wait for the next round, and for the first one."""
+"""Observers that are told in rounds wait these times for the next round, and for the first one."""
 
 HELD_MAX_MS: Final = 60_000
 """No Fetch is held for longer, whatever it asks for."""
@@ -64,14 +64,14 @@ class Held:
     in_rounds: bool = False
     """Whether its sender is an observer that is told in rounds."""
     high_watermark: Offset = -1
-    """What its sender knows of it."""
+    """The high watermark that its sender knows."""
     news_ms: int | None = None
     """Since when there is news for it."""
 
 
 @attrs.define
 class Expected:
-    """What the answer of a Fetch must be, at once."""
+    """The answer that a Fetch must have at once."""
 
     request_id: int
     version: int
@@ -90,9 +90,9 @@ class FetchLeaderRules(RuleSet):
         self._role: object = None
         self._held: dict[int, Held] = {}
         self._acknowledged: dict[ReplicaKey, Offset] = {}
-        """By whoever has fetched, as it names itself: from where it did so last, in this leadership."""
+        """The offset of the last Fetch in this leadership, by the name that its sender gives."""
         self._of_static: dict[ReplicaId, Offset] = {}
-        """The same of static voters, whose directory nobody knows."""
+        """The same of static voters, whose directory is not known."""
         self._start_offset: Offset = 0
         self._high_watermark: Offset | None = None
         self._told: Offset | None = None

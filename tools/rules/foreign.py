@@ -1,6 +1,6 @@
-"""What somebody is told that does not belong here: another cluster, another list of static voters, another replica.
+"""Requests from elsewhere: of another cluster, with another list of static voters, for another replica.
 
-It is refused before anything of it is believed, counted, and told what is here (reliability: no mistake is silent).
+Each is refused before anything of it is believed, counted, and told what is here (reliability: no mistake is silent).
 """
 
 from __future__ import annotations
@@ -94,9 +94,9 @@ class ForeignRules(SceneRules):
         is_ours = tagged(event.request, VOTERS_TAG) is not None
         is_told = is_ours and type(event.request) in AMONG_REPLICAS
         if is_told and told != detail.encode():
-            raise self.broken("RC16", f"who sent {name} is told {told!r} of us, expected was {detail!r}")
+            raise self.broken("RC16", f"the answer to {name} says {told!r} of us, expected was {detail!r}")
         if told is not None and not is_ours:
-            raise self.broken("RC16", f"who sent {name} knows no tag of ours, and is told {told!r}")
+            raise self.broken("RC16", f"the sender of {name} knows no tag of ours, and is told {told!r}")
         self._counted(REASONS[error], name)
 
     def _counted(self, reason: str, name: str) -> None:

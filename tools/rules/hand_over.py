@@ -1,4 +1,4 @@
-"""To whom a leader hands over, beyond Kafka: whom it was told, who is wanted more, who has space or a state machine.
+"""The target of a hand-over, beyond Kafka: one that was asked for, is wanted more, has space or a state machine.
 
 The target has everything and lives; a row of hand-overs to one voter is ever slower.
 """
@@ -31,7 +31,7 @@ def hands_over(life: Life, part: Leading, *, is_proved: bool, is_changing: bool,
 
 
 def next_due_ms(life: Life, part: Leading) -> list[int]:
-    """Return when somebody else may be handed the leadership for whom it is too early now."""
+    """Return when leadership may be handed to the voters for which it is too early now."""
     due = [due_ms for _, due_ms in _candidates(life, part)]
     if life.machine_failed_ms is not None:
         due = [max(life.machine_failed_ms, part.elected_ms) + life.config.fetch_timeout_ms]
@@ -47,7 +47,7 @@ def _is_ready(life: Life, known: Known, end: Offset) -> bool:
 
 
 def _for_failed_machine(life: Life, part: Leading, end: Offset) -> ReplicaId | None:
-    """Who leads in place of one whose state machine has failed; for a fetch timeout every live voter is waited for."""
+    """The successor of a leader whose state machine has failed; it waits a fetch timeout for every live voter."""
     timeout_ms = life.config.fetch_timeout_ms
     if life.now_ms < max(life.machine_failed_ms or 0, part.elected_ms) + timeout_ms:
         for known in part.voters.values():
@@ -59,7 +59,7 @@ def _for_failed_machine(life: Life, part: Leading, end: Offset) -> ReplicaId | N
 
 
 def _wanted(life: Life, part: Leading, end: Offset) -> ReplicaId | None:
-    """Who is to lead instead, because it is wanted, or has space."""
+    """The voter that is to lead instead, because it is wanted, or has space."""
     for voter_id, due_ms in _candidates(life, part):
         known = part.voters.get(voter_id)
         if known is not None and known.has_space and life.now_ms >= due_ms and _is_ready(life, known, end):

@@ -1,4 +1,4 @@
-"""What a follower says of itself to its leader, and when: where it is reached, that it wants to vote, its priority.
+"""A follower's reports to its leader, and their times: its endpoints, its wish to vote, its priority.
 
 A voter whose entry is out of date sends UpdateRaftVoter, an observer with auto-join AddRaftVoter; a dead voter of its
 own id goes first, after the leader has said three times in a row that it does not fetch (KIP-853, KIP-1186). Both come
@@ -142,7 +142,7 @@ class JoinRules(SceneRules):
         kind = type(request)
         if known is None:
             if kind is not AddRaftVoterRequest or request.ack_when_committed or self._named(request) != self._own():
-                raise self.broken("RC20", f"an observer that nobody knows sends {request}")
+                raise self.broken("RC20", f"an observer whose id no voter has sends {request}")
             return
         if self._silences < SILENCES:
             if kind is not DescribeQuorumRequest or request.topics[0].topic_name != METADATA_TOPIC:

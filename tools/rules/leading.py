@@ -1,4 +1,4 @@
-"""What a leader owes its voters, and when it must lead no more (KIP-595, KIP-853).
+"""The duties of a leader to its voters, and when it must lead no more (KIP-595, KIP-853).
 
 It introduces itself to each voter that does not fetch (BeginQuorumEpoch, KAFKA-16926), resigns when no majority has
 been heard for one and a half fetch timeouts and not before, and names its successors in order (EndQuorumEpoch).
@@ -39,7 +39,7 @@ def asked(
             replica_id = max(request.replica_id, request.replica_state.replica_id)
             if replica_id >= 0 and replica_id != life.key.id:
                 key = key_of(replica_id, partition.replica_directory_id)
-                if _voter(life, key) or not event.of_observer:  # else somebody else may have said so
+                if _voter(life, key) or not event.of_observer:  # else another replica may have said so
                     _fetched(life, part, key, partition.fetch_offset, end)
                 if _voter(life, key):
                     part.voters[key.id].has_space = request.max_bytes > 1
@@ -103,7 +103,7 @@ def contact(life: Life, part: Leading, key: ReplicaKey) -> None:
 
 
 def voters_changed(life: Life, part: Leading) -> None:
-    """Voters come and go: what is known of a replica stays known."""
+    """Voters come and go: the knowledge of a replica stays."""
     known = {one.key: one for one in (*part.voters.values(), *part.others.values())}
     before, was_alone = part.voters, not part.voters
     part.voters = {}
@@ -159,7 +159,7 @@ def stalled_until_ms(life: Life, part: Leading) -> int | None:
 
 
 def successors(part: Leading) -> tuple[ReplicaKey, ...]:
-    """Whom it names, in order: whom it hands over to, then by how far they are, how much they are wanted, and id."""
+    """The successors in order: the target of its hand-over, then by offset, priority and id."""
 
     def rank(known: Known) -> tuple[bool, int, int, int]:
         wanted = part.transfer is not None and part.transfer[0] == known.key.id

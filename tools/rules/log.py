@@ -7,7 +7,7 @@
 | RF3 | what is appended, and each later beginning, is flushed in the version that the log has then; nothing else is |
 | RF4 | the log begins later only where a stored, committed snapshot stands in, and does so whenever it is asked to |
 | RF5 | a snapshot that is damaged is set aside, once |
-| RF6 | whoever lacks records neither leads nor stands |
+| RF6 | a replica that lacks records neither leads nor stands |
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Mirror:
             self.kraft_versions.append((offset, control.kraft_version))
 
     def truncate(self, end_offset: Offset) -> None:
-        """What is at or behind an offset goes; a flush that is under way vouches for nothing."""
+        """All records at or behind an offset go; a flush that is under way vouches for nothing."""
         self.log_version += 1
         self.end_offset, self.flushed_offset = end_offset, min(self.flushed_offset, end_offset)
         self.epoch_starts = [start for start in self.epoch_starts if start.start_offset < end_offset]
@@ -85,7 +85,7 @@ class Mirror:
         self.forget_controls(end_offset)
 
     def forget_controls(self, end_offset: Offset) -> None:
-        """What stands at or behind an offset is in force no more."""
+        """Control records at or behind an offset are in force no more."""
         self.voters = [entry for entry in self.voters if entry[0] < end_offset]
         self.kraft_versions = [entry for entry in self.kraft_versions if entry[0] < end_offset]
 
@@ -135,14 +135,14 @@ class LogRules(RuleSet):
         self._follow(actions)
 
     def hearing(self, event: ev.Event, now_ms: int) -> None:
-        """What the disk has done is so before the core hears of it."""
+        """The disk has done it before the core hears of it."""
         hear = _HEARD.get(type(event))
         if hear is not None:
             self._is_rare = type(event) is not ev.Flushed
             hear(self, event, now_ms)
 
     def handled(self, event: ev.Event, actions: Sequence[act.Action], now_ms: int) -> None:
-        """What the core asks for is done in order."""
+        """The disk does in order what the core asks for."""
         if actions or type(event) in _HEARD:
             self._follow(actions)
         role = self.core.state.role_state
@@ -328,7 +328,7 @@ class LogRules(RuleSet):
         pairs.append(("voters", list(theirs.voters.entries), ours.voters))
         pairs.append(("kraft_version", list(theirs.kraft_version.entries), ours.kraft_versions))
         text = "; ".join(f"{name} {known}, must be {right}" for name, known, right in pairs if known != right)
-        raise BrokenRuleError("RF1", text or "what is in force is not the latest of what stands in the log")
+        raise BrokenRuleError("RF1", text or "the voter set in force is not the latest that stands in the log")
 
 
 _DONE: Final[dict[type, Callable[[LogRules, Any], None]]] = {

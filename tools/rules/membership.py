@@ -24,7 +24,7 @@ JUDGES: Final[tuple[type[SceneRules], ...]] = (
 )  # fmt: skip
 
 Listeners = tuple[Sequence[Callable[[Any], None]], Sequence[Callable[[Any], None]]]
-"""What is called before and after a step."""
+"""A function that is called before and after a step."""
 
 
 class MembershipRules(RuleSet):

@@ -1,4 +1,4 @@
-"""Rules of patience: what is done in vain is done again after a pause, and the pauses grow.
+"""Rules of patience: a request in vain is repeated after a pause, and the pauses grow.
 
 They bound from below when a voter gives its leader up because a connection to it is refused, and when a leader hands
 over to one voter again. Both are ours, beyond Kafka (decision 3): without the pauses a refused link makes hundreds of
@@ -40,7 +40,7 @@ class PatienceRules(RuleSet):
         self._lost = 0
         """Pre-votes lost in a row to the same leader."""
         self._setbacks = 0
-        """How often it stood since it last committed something as leader."""
+        """The number of its candidacies since it last committed something as leader."""
         self._hand_overs: dict[ReplicaId, tuple[int, int]] = {}
         """When leadership was handed to each voter, and how often in a row."""
         self._transfer: Transfer | None = None
@@ -122,7 +122,7 @@ class PatienceRules(RuleSet):
         self._transfer = transfer
         is_asked_for = isinstance(event, ev.TransferRequested) or self._changes_voters or role.change is not None
         if is_asked_for or state.machine_failed_ms is not None:
-            return  # somebody asked for it, or it does not come back
+            return  # a caller asked for it, or it does not come back
         at_ms, count = self._hand_overs.get(transfer.target_id, (0, 0))
         config = state.config
         pause_ms = config.priority_takeover_ms << count
@@ -137,7 +137,7 @@ class PatienceRules(RuleSet):
 
 
 def _is_sign_of_life(response: object) -> bool:
-    """Whether somebody who leads has answered a Fetch."""
+    """Whether a leader has answered a Fetch."""
     return (
         isinstance(response, FetchResponse)
         and not response.error_code

@@ -1,4 +1,4 @@
-"""Positions in a log, worked out anew: what the rules of the log and of Fetch count with (KIP-595, KIP-320, KIP-630).
+"""Positions in a log, worked out anew for the rules of the log and of Fetch (KIP-595, KIP-320, KIP-630).
 
 They read plain values only: where the log begins and ends, its epochs and its snapshots.
 """
@@ -12,7 +12,7 @@ from kraftlib.types import BOOTSTRAP_SNAPSHOT, Epoch, EpochStart, Offset, Offset
 
 
 class LogPositions(Protocol):
-    """What is known of a log, by whoever it is."""
+    """The ends, epochs and snapshots of a log, be it the core's or a rule's."""
 
     start_offset: Offset
     end_offset: Offset

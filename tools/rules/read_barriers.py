@@ -1,4 +1,4 @@
-"""From which offset a read misses nothing: the read index of the Raft thesis (6.4), as decision 0008 has it.
+"""The offset from which a read misses nothing: the read index of the Raft thesis (6.4), as decision 0008 has it.
 
 A leader passes a read once a majority of the voters has answered a BeginQuorumEpoch that left after the read came, and
 then from the high watermark of that time, which it knows only once a record of its own epoch is committed.
@@ -24,7 +24,7 @@ from tools.rules.verdict import SceneRules, name_of
 LONGEST_MS: Final = 600_000
 
 COMING: Final = (ev.ReadBarrierRequested, ev.RequestReceived)
-"""With these somebody may ask."""
+"""Events that may bring a read."""
 
 
 @attrs.define
@@ -39,7 +39,7 @@ class Waiting:
 
 @attrs.define
 class Outcome:
-    """What became of a read in one event."""
+    """The outcome of a read in one event."""
 
     offset: Offset | None
     error: int
@@ -54,7 +54,7 @@ class ReadRules(SceneRules):
         self._rounds = self._rounds_before = 0
         self._round: tuple[int, Offset] | None = None
         self._left: dict[int, int] = {}
-        """Of each BeginQuorumEpoch: how many rounds had begun when it left."""
+        """Of each BeginQuorumEpoch: the number of rounds that had begun when it left."""
         self._confirmed: dict[ReplicaKey, int] = {}
         """The newest round that each voter has confirmed."""
         self._introduction_due_ms = 0
@@ -192,7 +192,7 @@ class ReadRules(SceneRules):
         others = [scene.voter_key(voter_id) for voter_id in scene.voters.latest if voter_id != scene.key.id]
         return int(scene.is_voter) + sum(self._confirmed.get(key, 0) >= number for key in others)
 
-    # --- RC13: somebody is asked --------------------------------------------------------------------------------------
+    # --- RC13: voters are asked ---------------------------------------------------------------------------------------
 
     def _rc13_voters_are_asked(self) -> None:
         scene = self.scene

@@ -1,4 +1,4 @@
-"""What a follower may take of the records in an answer (KIP-595, Fetch; KIP-853)."""
+"""Records in an answer that a follower may take (KIP-595, Fetch; KIP-853)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who looks on while a core handles its events: one referee for one life of a replica."""
+"""The referee looks on while a core handles its events: one referee for one life of a replica."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RULE_SETS: Final[tuple[type[RuleSet], ...]] = (
 Listeners = tuple[
     Sequence[Callable[[ev.Event, int], None]], Sequence[Callable[[ev.Event, Sequence[act.Action], int], None]]
 ]
-"""What is called before and after a step."""
+"""A function that is called before and after a step."""
 
 
 class Referee:

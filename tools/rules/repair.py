@@ -1,4 +1,4 @@
-"""The repair of a log that has lost records: what is asked for, what is written, what is refused.
+"""The repair of a log that has lost records: its requests, its writes, its refusals.
 
 | id | rule |
 |---|---|
@@ -23,7 +23,7 @@ from tools.rules.positions import epoch_before
 
 @attrs.define
 class Filled:
-    """How far the first hole is filled, beside the log."""
+    """The part of the first hole that is filled, beside the log."""
 
     epoch: Epoch
     """Of the leader that the repair has begun with."""
@@ -33,7 +33,7 @@ class Filled:
 
     @property
     def position(self) -> OffsetAndEpoch:
-        """What the next Fetch asks for."""
+        """The position that the next Fetch asks for."""
         return OffsetAndEpoch(offset=self.next_offset, epoch=self.last_epoch)
 
 
@@ -79,7 +79,7 @@ class Repair:
                 self._filled = None
 
     def begin(self, state: ReplicaState) -> None:
-        """The leader has everything that this replica ever had: what is missing is fetched from the first hole on."""
+        """The leader has everything that this replica ever had: its holes are filled from the first one on."""
         start = state.log.holes[0].start_offset
         self._filled = Filled(state.epoch, start, epoch_before(state.log, start))
 

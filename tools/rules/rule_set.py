@@ -1,4 +1,4 @@
-"""What all rule sets are."""
+"""The base of all rule sets."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def kind_of(event: ev.Event) -> type:
 class RuleSet:
     """The rules of one conversation, for one life of a replica.
 
-    What it knows it has from the log and election that the life began with, and from events and actions; it may read
-    from `core` what other rule sets judge. Raises: BrokenRuleError, from any of its methods.
+    It knows the log and election that the life began with, the events and the actions; it may read from `core` what
+    other rule sets judge. Raises: BrokenRuleError, from any of its methods.
     """
 
     HEARS: ClassVar[frozenset[type] | None] = None

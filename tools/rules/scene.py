@@ -1,7 +1,7 @@
-"""What the rules of one life share: what was before an event, what came of it, and whom the replica waits for.
+"""The scene that the rules of one life share: the time before an event, its outcome, and the answers it waits for.
 
-What other rules judge is read from the core: the role and its epoch, the high watermark, the end of the log. What the
-rules of the voters judge is worked out here.
+The role and its epoch, the high watermark and the end of the log are read from the core, since other rules judge them.
+The rest is worked out here, for the rules of the voters.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OTHERS: Final = -1_000_000
 
 @attrs.define
 class Heard:
-    """What a leader has heard of one replica in its epoch."""
+    """A leader's knowledge of one replica in its epoch."""
 
     fetched_ms: int | None = None
     piece_ms: int = 0
@@ -37,7 +37,7 @@ class Heard:
     end_then: Offset = 0
     """Where the log of the leader ended at that Fetch."""
     is_proven: bool = True
-    """Whether it was this replica that fetched, and not only somebody who gave its id."""
+    """Whether it was this replica that fetched, and not only one that gave its id."""
 
     @property
     def at_ms(self) -> int | None:
@@ -79,7 +79,7 @@ class Scene:
         """Of the leadership that goes on."""
         self.sent: dict[int, Sent] = {}
         self.answered: Sent | None = None
-        """What the answer that the event brings was asked by; None also where nobody waits for it any more."""
+        """The request that the event answers; None also where its answer is not waited for any more."""
         self.requests: list[act.SendRequest[Any]] = []
         self.controls: list[act.SubmitControl] = []
         self.responses: dict[int, Any] = {}
@@ -109,7 +109,7 @@ class Scene:
 
     @property
     def majority(self) -> int:
-        """How many voters are more than half of those in force."""
+        """The least number of voters that is more than half of those in force."""
         return len(self.voters.latest) // 2 + 1
 
     def voter_key(self, voter_id: ReplicaId) -> ReplicaKey:
@@ -128,7 +128,7 @@ class Scene:
         return ErrorCode.INCONSISTENT_CLUSTER_ID if is_other else ErrorCode.NONE
 
     def leader_error(self, epoch: int | None = None) -> ErrorCode:
-        """Return what somebody who asks for the leader of `epoch` is refused with (KIP-595)."""
+        """Return the error for a request to the leader of `epoch` (KIP-595)."""
         if epoch is not None and epoch != self.epoch_before:
             return ErrorCode.FENCED_LEADER_EPOCH if epoch < self.epoch_before else ErrorCode.UNKNOWN_LEADER_EPOCH
         if not self.led:
@@ -219,7 +219,7 @@ class Scene:
                 self.voters.forget_before(action.snapshot_id.offset)
 
     def _rename(self) -> None:
-        """What a voter without a known directory has fetched, it has fetched when the log names its directory, too."""
+        """The Fetches of a voter without a known directory still count when the log names its directory."""
         for voter_id, seat in self.voters.latest.items():
             unnamed = self.heard.pop(ReplicaKey(voter_id), None) if seat.directory_id is not None else None
             if unnamed is not None:
@@ -227,7 +227,7 @@ class Scene:
         for voter_id in self.voters.latest:
             known = self.heard.get(self.voter_key(voter_id))
             if known is not None and not known.is_proven:
-                del self.heard[self.voter_key(voter_id)]  # what somebody else said of a voter does not count
+                del self.heard[self.voter_key(voter_id)]  # the word of another replica does not count for a voter
 
     def _fetcher(self, replica_id: ReplicaId, directory_id: Any) -> ReplicaKey | None:
         if replica_id < 0:

@@ -2,8 +2,8 @@
 
 | id | rule |
 |---|---|
-| RF30 | a FetchSnapshot gets the bytes of a stored snapshot from where it asks, or the error of its first mistake |
-| RF31 | whoever holds a snapshot says what its first bytes come to, leader or not |
+| RF30 | a FetchSnapshot gets the bytes of a stored snapshot from its position on, or the error of its first mistake |
+| RF31 | a replica with a snapshot answers with the hash of its first bytes, leader or not |
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_BYTES: Final = 8 << 20
 
 @attrs.frozen
 class Expected:
-    """What the answer of a FetchSnapshot must be."""
+    """The answer that a FetchSnapshot must have."""
 
     error: ErrorCode
     is_top_level: bool
@@ -46,7 +46,7 @@ class SnapshotRules(RuleSet):
         super().__init__(core)
         self._expected: Expected | None = None
         self._error: ErrorCode | None = None
-        """What a SnapshotHash must be refused with."""
+        """The error that a SnapshotHash must have."""
 
     def hearing(self, event: ev.Event, now_ms: int) -> None:
         """Work out what the answer must be."""

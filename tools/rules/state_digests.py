@@ -4,7 +4,7 @@
 |---|---|
 | RD1 | a StateDigest is answered with all that is known here; a sound leader offers its snapshot, or takes one |
 | RD2 | a replica is quarantined exactly when a majority has told another state since it agreed or stored a snapshot |
-| RD3 | each voter that has not told the newest offset, or not heard of it, is asked, and nobody else, with pauses |
+| RD3 | each voter that has not told the newest offset, or not heard of it, is asked, and no other, with pauses |
 | RD4 | nothing of a wrong state is kept, and a snapshot that ends where it was found to differ, or later, heals it |
 """
 
@@ -44,7 +44,7 @@ NEWS: Final = (
 
 
 class StateDigestRules(SceneRules):
-    """RD1 to RD4. What a replica remembers of digests is worked out here, and compared as a whole."""
+    """RD1 to RD4. The digests that a replica remembers are worked out here, and compared as a whole."""
 
     HEARS = frozenset({ev.StateHashed, ev.ResponseReceived, StateDigestRequest})
 
@@ -68,7 +68,7 @@ class StateDigestRules(SceneRules):
         self._is_voter = False
         self._snapshots: list[OffsetAndEpoch] = []
         self._wanted: list[act.Action] = []
-        """What must be done about the state."""
+        """The actions that the state requires."""
 
     def hearing(self, event: Any) -> None:
         """As `SceneRules.hearing`."""
@@ -309,7 +309,7 @@ class StateDigestRules(SceneRules):
             None if self._wrong_at is None else (self._wrong_at, self._is_loading),
         )  # fmt: skip
         if theirs != ours:
-            raise self.broken("RD2", f"what is known of states is {theirs}, and must be {ours}")
+            raise self.broken("RD2", f"its knowledge of states is {theirs}, and must be {ours}")
         if (self.scene.state.machine_failed_ms is not None) is not self._has_failed:
             raise self.broken("RD2", f"its state machine serves: {not self._has_failed}, and it says otherwise")
 

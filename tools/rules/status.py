@@ -1,4 +1,4 @@
-"""RQ1: `Replica.status()` is a picture of this moment: what it says follows from what the replica is and has."""
+"""RQ1: `Replica.status()` is a picture of this moment: it says what the replica is and has."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from kraftlib.types import ZERO_UUID, Offset, OffsetAndEpoch, ReplicaId, Replica
 
 @attrs.frozen
 class Seat:
-    """What a voter set says of one voter."""
+    """The entry of one voter in a voter set."""
 
     directory_id: uuid.UUID | None
     places: frozenset[tuple[str, str, int]]
@@ -141,7 +141,7 @@ class VotersByOffset:
     def hear(self, event: Any, first_offset: Offset) -> bool:
         """Follow what the disk has done; return whether that may have changed anything.
 
-        What a repair tells of the log before `first_offset`, where snapshots stand, was known before.
+        The log before `first_offset`, where snapshots stand, of which a repair tells too, was known before.
         """
         match event:
             case ev.LogTruncated():

@@ -4,7 +4,7 @@
     python3 dev.py simulate --scenario E4 --seeds 0:50
 
 A story knows what it provokes and at which point of the protocol; the swarm of `kraftlib.testing.simulation` does not.
-So a story that fails says which rule was broken, and a rule that nobody breaks in a thousand seeds is tried all the
+So a story that fails says which rule was broken, and a rule that no run breaks in a thousand seeds is tried all the
 same. `docs/contributing/scenarios.md` lists all of them, and where those are shown that no simulation can show.
 """
 

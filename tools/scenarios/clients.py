@@ -24,7 +24,7 @@ scenario: Final = Chapter()
 
 @attrs.define(eq=False)
 class Reading:
-    """A read barrier: what was committed for sure when it was asked for, and from where it said to read."""
+    """A read barrier: the end of what was committed for sure when it was asked for, and the offset of its answer."""
 
     committed: Offset
     offset: Offset | None = None
@@ -87,7 +87,7 @@ def applied_exactly_once(story: Story) -> None:
 @scenario(
     "C2",
     "a leader stands still while another one is elected and appends; then it is asked what may be read",
-    expected="what it says, if anything, is no older than what was committed when it was asked",
+    expected="its answer, if there is one, is no older than what was committed when it was asked",
     draw=lambda random: {"voters": random.choice((3, 5)), "observers": random.choice((0, 1))},
 )
 def deposed_leader_reads_nothing_old(story: Story) -> None:
@@ -222,7 +222,7 @@ def bounded_backlog(story: Story) -> None:
     held = sum(len(entry.batch.data) for entry in leader.chain.between(before, leader.chain.end_offset))
     story.expect(held <= 16 * 4_096, f"{held} bytes are not committed, 4,096 were allowed")
     story.heal()
-    story.until(lambda: story.committed >= before + taken, story.patience_ms, "what was taken is not committed")
+    story.until(lambda: story.committed >= before + taken, story.patience_ms, "taken records are not committed")
     story.append(3)
 
 

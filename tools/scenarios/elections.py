@@ -37,7 +37,7 @@ def vote_of(story: Story, asker: SimulatedNode, epoch: int, **more: bool | int) 
 @scenario(
     "E1",
     "a voter goes down around the write of its vote, is back at once, and is asked again",
-    expected="it votes for nobody else in that epoch, if its vote may have been heard",
+    expected="it votes for no other candidate in that epoch, if its vote may have been heard",
 )
 def vote_survives_a_crash(story: Story) -> None:
     for point in ("before the write", "during the write", "before the answer", "after the answer"):
@@ -105,7 +105,7 @@ def leader_does_not_resume(story: Story) -> None:
     story.heal()
     story.start(leader)
     story.expect(story.role(leader) is Role.RESIGNED, f"{leader} begins as {story.role(leader)} after leading {epoch}")
-    story.until(lambda: story.epoch > (epoch or 0), story.patience_ms, "nobody leads a newer epoch")
+    story.until(lambda: story.epoch > (epoch or 0), story.patience_ms, "no replica leads a newer epoch")
 
 
 @scenario(
@@ -122,7 +122,7 @@ def stale_log_loses(story: Story) -> None:
     story.crash(leader)
     story.kill(fresh)
     story.heal()
-    # It asks whoever has just started, knows no leader, and could grant anything.
+    # It asks the voters that have just started, know no leader, and could grant anything.
     story.until(lambda: story.role(stale) is Role.PROSPECTIVE, story.patience_ms, f"{stale} never stands")
     story.start(fresh)
     story.happened("records that the stale voter lacks", fresh.chain.end_offset - stale.chain.end_offset)
@@ -176,10 +176,10 @@ def cut_off_leader_gives_up(story: Story) -> None:
         )
         story.happened(f"leader cut off: {ways}")
         if ways != "sends":
-            story.expect(story.state(leader).high_watermark in (known, None), "it committed though nobody heard it")
+            story.expect(story.state(leader).high_watermark in (known, None), "it committed though no voter heard it")
         story.pass_ms(5 * story.config.fetch_timeout_ms)
         new = story.leader()
-        story.expect(new is not leader, f"{leader} leads again though nobody hears it, cut: {ways}")
+        story.expect(new is not leader, f"{leader} leads again though no voter hears it, cut: {ways}")
         story.heal()
         story.everybody_has_everything()
         story.happened("appends to a leader that is cut off", len(calls))
@@ -188,7 +188,7 @@ def cut_off_leader_gives_up(story: Story) -> None:
 @scenario(
     "E8",
     "followers go on fetching, but can append nothing of what the leader sends",
-    expected="it does not go on for ever: somebody else leads before long, and what was appended is committed or lost",
+    expected="it does not go on for ever: another voter leads before long, and each append is committed or lost",
     draw=lambda random: {"voters": random.choice((3, 5))},
 )
 def fetching_without_progress(story: Story) -> None:
@@ -205,14 +205,14 @@ def fetching_without_progress(story: Story) -> None:
     )
     story.append(2, to=leader, wait=False)
     story.replaced(leader)
-    story.happened("answers that nobody could append", useless.count)
+    story.happened("answers that no follower could append", useless.count)
     story.expect(story.committed > before, "the new leader has committed nothing")
 
 
 @scenario(
     "E9",
     "a voter is cut off for a hundred election timeouts and comes back",
-    expected="its epoch has not grown, and nobody loses its leader",
+    expected="its epoch has not grown, and no replica loses its leader",
     draw=lambda random: {"voters": random.choice((3, 4, 5))},
 )
 def returning_voter_disturbs_nobody(story: Story) -> None:

@@ -21,7 +21,7 @@ scenario: Final = Chapter()
 
 @scenario(
     "E12",
-    "somebody asks a leader and its followers for pre-votes over and over",
+    "a replica asks a leader and its followers for pre-votes over and over",
     expected="no timer, no epoch and nothing on disk changes, and the leader stays",
 )
 def pre_vote_changes_nothing(story: Story) -> None:
@@ -43,7 +43,7 @@ def pre_vote_changes_nothing(story: Story) -> None:
                 timer == getattr(state.role_state, "election_deadline_ms", None), f"a pre-vote moved a timer of {node}"
             )
         story.pass_ms(story.config.election_timeout_ms // 10)
-    # A pre-vote is no sign of life of the leader either: who hears only pre-votes stands all the same.
+    # A pre-vote is no sign of life of the leader either: a voter that hears only pre-votes stands all the same.
     others = story.followers(leader)
 
     def keep_asking() -> None:
@@ -54,7 +54,7 @@ def pre_vote_changes_nothing(story: Story) -> None:
     keep_asking()
     story.crash(leader)
     story.leader()
-    story.expect(story.elections > elections, "nobody noticed that the leader is gone")
+    story.expect(story.elections > elections, "no voter noticed that the leader is gone")
 
 
 @scenario(
@@ -157,7 +157,7 @@ def misdirected_vote(story: Story) -> None:
     story.happened("Vote of another cluster", question.is_over)
     story.expect(story.state(voter).epoch == epoch, f"another cluster brought {voter} to {story.state(voter).epoch}")
     question = story.ask(voter, vote_of(story, leader, epoch + 1, voter_id=meant.key.id))
-    story.happened("Vote for somebody else", question.is_over)
+    story.happened("Vote for another replica", question.is_over)
     story.expect(not msg.grants(question.answer), f"{voter} grants what {meant} was asked for")
     if story.config.strict:
         story.expect(question.failed, "a misdirected Vote is answered, not broken off with")

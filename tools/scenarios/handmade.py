@@ -1,4 +1,4 @@
-"""Hand-made messages, and how to read and rewrite the real ones: what peers that are no replicas would send."""
+"""Hand-made messages, as peers that are no replicas would send them; and how to read and rewrite the real ones."""
 
 from __future__ import annotations
 

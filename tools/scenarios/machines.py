@@ -18,7 +18,7 @@ scenario: Final = Chapter()
 @scenario(
     "S5",
     "an fsync fails: of the leader's log, of a follower's, and of a vote",
-    expected="never tried again: that replica stops and acknowledges nothing; what is flushed is there when it is back",
+    expected="never tried again: that replica stops and acknowledges nothing; flushed records are there after it",
 )
 def fsync_fails(story: Story) -> None:
     for who in ("leader", "follower"):
@@ -53,7 +53,7 @@ def full_disk(story: Story) -> None:
     leader = _hands_over_for_space(story, full)
     elections = story.elections
 
-    # One full follower holds nobody up; with both, what was taken waits, and nobody gives up for less than an age.
+    # One full follower delays no append; with both, appends wait, and no caller gives up for less than an age.
     end_offset = full.chain.end_offset
     story.append(2, to=leader)
     story.pass_ms(5 * story.config.fetch_timeout_ms)
@@ -67,7 +67,7 @@ def full_disk(story: Story) -> None:
     story.expect(story.elections == elections, f"{leader} was deposed because its followers have no space")
     story.happened("records that wait for space", len(calls))
     story.fill(follower, other, full=False)
-    story.until(lambda: is_settled(calls), story.patience_ms, "what waited for space is not settled")
+    story.until(lambda: is_settled(calls), story.patience_ms, "appends that waited for space are not settled")
     story.everybody_has_everything()
 
     # Votes are cast all the same: the old leader dies while the others have no space but what votes need. It is a
@@ -96,7 +96,7 @@ def _hands_over_for_space(story: Story, leader: SimulatedNode) -> SimulatedNode:
     story.pass_ms(story.config.fetch_timeout_ms // 2)
     story.fill(*others)
     story.pass_ms(5 * story.config.fetch_timeout_ms)
-    story.expect(story.elections == elections, "a leader was deposed because of a full disk, and nobody has space")
+    story.expect(story.elections == elections, "a leader was deposed because of a full disk, and no voter has space")
     story.expect(story.committed == before, "something was committed that was refused")
     story.fill(others[0], full=False)
     story.pass_ms(5 * story.config.fetch_timeout_ms)
@@ -113,7 +113,7 @@ def _hands_over_for_space(story: Story, leader: SimulatedNode) -> SimulatedNode:
 @scenario(
     "S10",
     "the disk of a follower, then of the leader, is slow; then the leader's hangs",
-    expected="below the fetch timeout nobody is deposed; a leader whose flush hangs for so long gives up",
+    expected="below the fetch timeout no leader is deposed; one whose flush hangs for longer gives up",
 )
 def slow_disk(story: Story) -> None:
     leader = story.leader()
@@ -131,7 +131,7 @@ def slow_disk(story: Story) -> None:
         story.everybody_has_everything()
     story.expect(story.elections == elections, f"{story.elections - elections} elections because of a slow disk")
     leader.disk.hung = True
-    # Its followers have what it appends and go on asking: nobody but itself can notice.
+    # Its followers have what it appends and go on asking: only it can notice.
     story.append(2, to=leader, wait=False)
     story.until(lambda: leader.leads is None, 3 * story.config.fetch_timeout_ms, "a leader with a hung disk leads on")
     story.happened("disk that hangs")
@@ -158,14 +158,14 @@ def power_loss_everywhere(story: Story) -> None:
         torn += sum(bool(node.log.torn_tail) for node in story.nodes)
         story.start(*story.nodes)
     story.happened("power lost everywhere", 6)
-    story.happened("records lost that nobody had acknowledged", lost)
+    story.happened("records lost that no replica had acknowledged", lost)
     story.happened("torn tails", torn)
 
 
 @scenario(
     "P1",
     "a leader stands still for longer than all timeouts and goes on with work waiting for it",
-    expected="it notices how late it is before it serves anybody, and acknowledges nothing on its own",
+    expected="it notices how late it is before it serves any client, and acknowledges nothing on its own",
     draw=lambda random: {"voters": random.choice((3, 5))},
 )
 def paused_leader(story: Story) -> None:
@@ -194,7 +194,7 @@ def paused_leader(story: Story) -> None:
 @scenario(
     "P2",
     "monotonic clocks run a fifth too fast or too slow, and wall clocks jump by days",
-    expected="nothing but timestamps depends on the wall; nobody is deposed, and timestamps do not fall in a log",
+    expected="nothing but timestamps depends on the wall; no leader is deposed, and timestamps do not fall in a log",
     draw=lambda random: {"voters": random.choice((3, 5))},
 )
 def clocks_run_wrong(story: Story) -> None:
@@ -277,4 +277,4 @@ def slow_links(story: Story) -> None:
         story.pass_ms(10 * story.config.fetch_timeout_ms)
         story.happened("slow links", len(story.world.network.links))
     story.expect(story.elections == elections, f"{story.elections - elections} elections while answers arrive")
-    story.expect(all(story.role(node) in (Role.LEADER, Role.FOLLOWER) for node in story.nodes), "somebody stands")
+    story.expect(all(story.role(node) in (Role.LEADER, Role.FOLLOWER) for node in story.nodes), "a replica stands")

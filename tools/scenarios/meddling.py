@@ -29,7 +29,7 @@ def anything(message: Message) -> bool:
 
 @attrs.define(kw_only=True)
 class Rule:
-    """A rule for messages of one kind: what happens to them, between which replicas, and how often."""
+    """A rule for messages of one kind: it says what happens to them, between which replicas, and how often."""
 
     kind: Kind
     do: Callable[[Message], Arrivals]
@@ -83,7 +83,7 @@ class Meddling:
         return self._add(kind, lambda message: (), **rule)
 
     def delay(self, kind: Kind, ms: int, **rule: Any) -> Rule:
-        """Deliver messages so much later; what comes behind overtakes them."""
+        """Deliver messages so much later; messages behind them overtake them."""
         return self._add(kind, lambda message: ((ms * MILLISECOND, message),), **rule)
 
     def repeat(self, kind: Kind, *, after_ms: Iterable[int] = (0,), **rule: Any) -> Rule:

@@ -207,7 +207,7 @@ def leader_is_removed(story: Story) -> None:
     gone = story.world.run_until(lambda: leader.leads != epoch, story.patience_ms)
     story.happened("leader removed", gone)
     story.expect(not story.world.is_voter(leader), f"{leader} resigned before its removal was committed")
-    story.until(lambda: question.is_over, story.patience_ms, "whoever asked for it hears nothing")
+    story.until(lambda: question.is_over, story.patience_ms, "its caller hears nothing")
     new = story.leader()
     story.expect(new is not leader, f"{leader} leads again, and is no voter")
     story.append(2)

@@ -34,16 +34,16 @@ def older_epoch_is_not_counted(story: Story) -> None:
     for node in others:
         story.cut(node)
     story.append(1, to=first, wait=False)
-    story.until(lambda: second.flushed_offset > base, story.patience_ms, "the record reaches nobody")
+    story.until(lambda: second.flushed_offset > base, story.patience_ms, "the record reaches no follower")
     story.crash(first, second)
-    # One of the others leads, and nobody gets its first record.
+    # One of the others leads, and no follower gets its first record.
     story.heal()
     rival = story.just_elected()
     story.cut(rival)
     story.pass_ms(1)
     story.crash(rival)
     story.happened("two uncommitted records of different epochs at one offset", rival.chain.end_offset > base)
-    # Whoever has the older record leads again and spreads it, and nothing else.
+    # The voter with the older record leads again and spreads it, and nothing else.
     held = story.meddling.drop(FetchResponse, where=begins_beyond(base))
     story.start(first, second)
     story.heal()
@@ -53,7 +53,7 @@ def older_epoch_is_not_counted(story: Story) -> None:
     holders = sum(node.flushed_offset > base for node in story.nodes if node is not rival)
     story.happened("record of an older epoch on a majority", holders >= 3 and held.count > 0)
     story.expect(story.committed == base, f"{winner} counts a record of an older epoch as committed")
-    # And now whoever never had it leads after all.
+    # And now a voter that never had it leads after all.
     story.crash(first, second)
     held.stop()
     story.start(rival)
@@ -101,7 +101,7 @@ def fetch_offset_goes_back(story: Story) -> None:
 @scenario(
     "L8",
     "followers have received records that their disks do not have yet, and all of them lose power",
-    expected="a follower fetches on only from what is flushed: whatever was acknowledged is still there",
+    expected="a follower fetches on only from what is flushed: all acknowledged records are still there",
     draw=lambda random: {"voters": random.choice((3, 5))},
 )
 def followers_lose_what_is_not_flushed(story: Story) -> None:
@@ -268,7 +268,7 @@ def waiting_fetches_are_answered(story: Story) -> None:
         story.until(
             lambda waiting=waiting: all(question.is_over for question in waiting),  # type: ignore[misc]
             20,
-            "a Fetch waits on with somebody who leads no more",
+            "a Fetch waits on with a replica that leads no more",
         )
         story.leader()
 
@@ -295,7 +295,7 @@ def random_request(story: Story) -> Any:
     """Any request of a replica, with numbers that no replica would send."""
     draw = story.random.choice
     key = ReplicaKey(draw((1, 2, 3, 9, -1, 2**31 - 1)))
-    # An epoch that could be real would be taken for real; what is huge or over must do nothing.
+    # An epoch that could be real would be taken for real; a huge or past one must do nothing.
     epoch = draw([number for number in NUMBERS if number <= 0 or number > 10**6])
     cluster_id = draw((story.world.cluster_id, None, "another-cluster", ""))
     end = OffsetAndEpoch(epoch=draw(NUMBERS), offset=draw(OFFSETS))
@@ -319,7 +319,7 @@ def random_request(story: Story) -> Any:
 @scenario(
     "L17",
     "requests and answers arrive whose numbers make no sense: negative, huge, of epochs that never were",
-    expected="answered with an error, or not at all; never an exception, and nobody stops",
+    expected="answered with an error, or not at all; never an exception, and no replica stops",
 )
 def senseless_numbers(story: Story) -> None:
     story.world.checker.alarms_expected = True

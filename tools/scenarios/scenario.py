@@ -1,8 +1,8 @@
 """A scenario, and the report of a run of one.
 
-A scenario is a short story about one thing that can go wrong: who is there, what happens at which point of the
-protocol, and what must hold in the end. All invariants are on while it is told. It bears the id of its row in
-`docs/contributing/scenarios.md`.
+A scenario is a short story about one thing that can go wrong: it says which replicas there are, what happens at which
+point of the protocol, and what must hold in the end. All invariants are on while it is told. It bears the id of its
+row in `docs/contributing/scenarios.md`.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def lost_vote(story: Story) -> None:
         story.expect(again.answer is not None, f"{voter} does not answer")
         story.expect(not msg.grants(again.answer), f"{voter} votes in {asked}, and does not know how it voted before")
     story.pass_ms(20 * story.config.election_timeout_ms)
-    story.expect(story.state(voter).amnesia is not None, f"{voter} believes to know its votes, and has heard nobody")
+    story.expect(story.state(voter).amnesia is not None, f"{voter} believes to know its votes, and has heard no voter")
     # A majority is not enough: the one that has not answered may be the one that it voted for.
     story.heal()
     silent = next(node for node in story.nodes if node not in (voter, story.leader()))

@@ -5,7 +5,7 @@
     story.append(3, to=leader, wait=False)
     ...
     story.happened("records that only the old leader has", 3)
-    story.expect(story.leader() is not leader, "a leader that nobody hears goes on")
+    story.expect(story.leader() is not leader, "a leader that no voter hears goes on")
 
 `happened` says that the trouble was there: a scenario without it shows nothing and fails. `expect` says what must hold:
 if it does not, that is a violation under the id of the scenario.
@@ -244,7 +244,7 @@ class Story:
 
     def replaced(self, old: SimulatedNode) -> SimulatedNode:
         """Wait for a leader that has committed something and is not `old`, whatever that one believes."""
-        self.until(lambda: self.world.leader() not in (None, old), self.patience_ms, f"nobody but {old} leads")
+        self.until(lambda: self.world.leader() not in (None, old), self.patience_ms, f"no replica but {old} leads")
         return self.leader()
 
     def just_elected(self) -> SimulatedNode:

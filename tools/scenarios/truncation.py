@@ -37,7 +37,7 @@ def vouches_beyond(offset: int) -> Callable[[FetchRequest], bool]:
 @scenario(
     "L1",
     "the answer that told a follower to cut its log back arrives again and again, and late",
-    expected="an answer is used once: what was appended since stays",
+    expected="an answer is used once: records that were appended since stay",
 )
 def diverging_answer_comes_again(story: Story) -> None:
     for _ in range(2):
@@ -86,7 +86,7 @@ def divergence_over_many_epochs(story: Story) -> None:
 @scenario(
     "L3",
     "a leader tells a follower to cut off what is committed",
-    expected="refused and counted, the own log kept; no hot loop, and nobody stops",
+    expected="refused and counted, the own log kept; no hot loop, and no replica stops",
 )
 def truncation_below_the_high_watermark(story: Story) -> None:
     story.world.checker.alarms_expected = True
@@ -144,7 +144,7 @@ def uncommitted_tail_does_not_stall(story: Story) -> None:
 @scenario(
     "L6",
     "answers with older high watermarks arrive late, and leaders change",
-    expected="nobody's high watermark ever falls",
+    expected="no replica's high watermark ever falls",
 )
 def high_watermark_never_falls(story: Story) -> None:
     late = story.meddling.repeat(FetchResponse, after_ms=(5, 20, 60), where=lambda _: story.random.random() < 0.5)
