@@ -34,8 +34,10 @@ UNCHANGED: Final = 0.2
 """The share of frames that are sent as they are."""
 WARM_S: Final = 2.0
 RATIO_MAX: Final = 1.2
-SLACK_BYTES: Final = 16 * 1024 * 1024
+SLACK_BYTES: Final = 4 * 1024 * 1024
 """Caches and codecs that the first frames of each kind build, once."""
+QUIET_S: Final = 5.0
+"""A replica gives memory back when strangers have been gone for some seconds."""
 
 
 def corpus() -> list[bytes]:
@@ -118,7 +120,7 @@ def run(*, seconds: float, seed: int, rate: int) -> dict[str, Any]:
                 strangers.send(frame if chance.random() < UNCHANGED else mutated(frame, frames, chance))
             during = report()
             strangers.close()
-            time.sleep(WARM_S)
+            time.sleep(QUIET_S)
             after = report()
         finally:
             with suppress(OSError):

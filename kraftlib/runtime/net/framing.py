@@ -104,9 +104,12 @@ class FrameReader:
             self._gathering = False
         self._position = end
         if end == self._size:
-            # Let go of the data: an idle connection keeps nothing.
-            self._data, self._size, self._position, self._gathering = b"", 0, 0, False
+            self.drop()  # an idle connection keeps nothing
         return frame
+
+    def drop(self) -> None:
+        """Forget all bytes: the connection is gone."""
+        self._data, self._size, self._position, self._gathering = b"", 0, 0, False
 
 
 def framed(frame: Frame) -> bytes:

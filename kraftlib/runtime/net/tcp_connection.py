@@ -18,6 +18,7 @@ from kraftlib import forks
 from kraftlib.runtime.net.answer_queue import AnswerQueue
 from kraftlib.runtime.net.frame_turns import FrameTurns
 from kraftlib.runtime.net.framing import BadFrameError, FrameReader, FrameWriter
+from kraftlib.runtime.net.freed_memory import FreedMemory
 from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.tls_sink import TlsSink
 from kraftlib.runtime.net.transport import Frame, FrameReceiver, Peer, Reply, TellRefusal
@@ -60,6 +61,7 @@ class Shared:
     """Told of a connection that is gone."""
     tls: Contexts
     budget: AnswerBudget
+    freed_memory: FreedMemory
     turns: FrameTurns
     """Of connections that are not known to be voters'."""
     passwords: PasswordChecks
@@ -103,6 +105,7 @@ class ServerConnection(asyncio.Protocol):
         self._frames_allowed = 0
         self._pace_ends = 0.0
         self._unfinished_bytes = 0
+        self._received_bytes = 0  # without frames that came alone, of a known peer
         self._made_at = shared.now()
         self._watched = (0, shared.now())
         self._rests = (0, shared.now())
@@ -155,6 +158,7 @@ class ServerConnection(asyncio.Protocol):
             self._shared.receiver.request_received(frame, self._answers.expect(), self.peer)
             return
         self._reader.feed(data)
+        self._received_bytes += len(data)
         if not self._held:
             self._serve()
 
@@ -189,7 +193,9 @@ class ServerConnection(asyncio.Protocol):
         if self._tls_sink is not None:
             self._tls_sink.drop()
         self._answers.drop()
+        self._reader.drop()  # this object is in a reference cycle, and may be there for long
         self._account_for(0)
+        self._shared.freed_memory.gone_bytes += self._received_bytes
         self._shared.budget.forget(self.account)
         self._shared.forget(self)
 

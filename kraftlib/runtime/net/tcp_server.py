@@ -54,6 +54,7 @@ class FrameServer:
         self._notices: Final = notices
         self._loop: Final = asyncio.get_running_loop()
         self._now: Final = self._loop.time
+        budget = AnswerBudget(limits.answers_max_bytes, self._now)
         self.shared: Final = Shared(
             receiver=receiver,
             frame_max_bytes=frame_max_bytes,
@@ -66,10 +67,10 @@ class FrameServer:
             sasl=sasl,
             tell_refusal=tell_refusal,
             passwords=PasswordChecks(self._loop, is_voter_host=lambda host: host in self.voter_addresses),
-            budget=AnswerBudget(limits.answers_max_bytes, self._now),
+            budget=budget,
+            freed_memory=FreedMemory(budget, self._loop, malloc_trim()),
             turns=FrameTurns(self._loop, time.perf_counter),
         )
-        self._freed_memory: Final = FreedMemory(self.shared.budget, self._loop, malloc_trim())
         self._tls: Final = tls
         self.voter_addresses: Final = VoterAddresses()
         users = replica_users(trust.replicas)
@@ -124,8 +125,8 @@ class FrameServer:
         self._listeners.clear()
 
     def sweep(self) -> None:
-        """Break off what has lasted too long, and give back the memory of answers that are gone."""
-        self._freed_memory.look()
+        """Break off what has lasted too long, and give back the memory of requests and answers that are gone."""
+        self.shared.freed_memory.look()
         now = self._now()
         for connection in list(self._connections):
             if (found := connection.overdue(now)) is not None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import cast
 
-from kraftlib.runtime.net.freed_memory import WORTHWHILE_BYTES, FreedMemory, malloc_trim
+from kraftlib.runtime.net.freed_memory import QUIET_S, REST_BYTES, WORTHWHILE_BYTES, FreedMemory, malloc_trim
 from kraftlib.security.answers import Account, AnswerBudget
 
 
@@ -30,6 +32,44 @@ async def done_after(*waiting: int, max_bytes: int = 1 << 40) -> int:
         async with asyncio.timeout(5):
             await given.acquire()
     return count
+
+
+class Clock:
+    """The part of an event loop that is asked for, on a clock of its own."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def time(self) -> float:
+        return self.now_s
+
+    def run_in_executor(self, executor: None, work: Callable[[], None]) -> None:
+        work()
+
+
+def looks_at(*gone: tuple[float, int]) -> list[float]:
+    """Return when memory was given back, by seconds since the beginning, if so many bytes of requests went then."""
+    clock, found = Clock(), list[float]()
+    began = clock.now_s
+    budget = AnswerBudget(1 << 40, clock.time)
+    freed = FreedMemory(budget, cast(asyncio.AbstractEventLoop, clock), lambda: found.append(clock.now_s - began))
+    for at, size in gone:
+        clock.now_s = began + at
+        freed.gone_bytes += size
+        freed.look()
+    return found
+
+
+def test_requests_of_connections_that_are_gone_count() -> None:
+    assert looks_at((0, WORTHWHILE_BYTES // 2), (1, WORTHWHILE_BYTES // 2), (2, 0)) == [1]
+
+
+def test_the_end_of_a_flood_is_seen_by_its_quiet() -> None:
+    assert looks_at((0, REST_BYTES), (1, 1), (1 + QUIET_S / 2, 0), (1 + QUIET_S, 0), (9, 0)) == [1 + QUIET_S]
+
+
+def test_a_few_requests_are_no_flood() -> None:
+    assert looks_at((0, REST_BYTES - 1), (100, 0)) == []
 
 
 async def test_little_is_not_worthwhile() -> None:

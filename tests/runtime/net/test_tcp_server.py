@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import logging
 import re
 import socket
 import ssl
 import struct
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -95,6 +97,25 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0)
+
+
+async def test_a_connection_that_is_gone_keeps_none_of_its_bytes() -> None:
+    unfinished = (100_000).to_bytes(4, "big") + bytes(50_000)
+    async with server() as opened:
+        gc.collect()
+        gc.disable()  # whoever waits for it keeps the memory of a flood for long
+        tracemalloc.start()
+        try:
+            for _ in range(40):
+                async with stranger(opened.endpoint) as one:
+                    one.write(framed(b"in") + unfinished)
+                    assert await one.answer() == b"in"
+                await until(lambda: not tcp(opened).accepted_connections)
+            kept, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+            gc.enable()
+    assert kept < 20 * len(unfinished)
 
 
 async def test_connections_beyond_the_limit_are_refused_and_leave_room_when_they_go() -> None:

@@ -37,7 +37,7 @@ def test_a_seed_repeats_its_frames() -> None:
         ("after", "faults", ["Traceback"], "a fault: Traceback"),
         ("after", "commits", 0, "stopped committing"),
         ("during", "commits", 0, "stopped committing"),
-        ("after", "resident_bytes", 80_000_000, "80000000 bytes stay resident"),
+        ("after", "resident_bytes", 65_000_000, "65000000 bytes stay resident"),
     ],
 )
 def test_what_does_not_hold_is_said(phase: str, key: str, value: object, said: str) -> None:
