@@ -262,6 +262,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (one a processor)")
     parser.add_argument("--directories", action="store_true", help="directories of a replica instead of frames")
     parser.add_argument("--port", action="store_true", help="the port of a replica in a process of its own")
+    parser.add_argument("--controller", action="store_true", help="with --port: of a metadata controller")
     parser.add_argument("--rate", type=int, default=1_000, help="with --port: frames a second; 0: as fast as can be")
     parser.add_argument("--keep", action="store_true", help="add frames that reach new lines to the corpus")
     parser.add_argument("--target", action="append", default=[], help="one reader only; may be given again")

@@ -1,6 +1,7 @@
 """A fuzzer of a replica's port: recorded frames of Kafka, mutated, sent to a replica in a process of its own.
 
     dev.py fuzz --port --seconds 120 --seed 1        two minutes
+    dev.py fuzz --port --controller                  a metadata controller, on which brokers of Kafka run
     dev.py fuzz --port --seconds 86400 --rate 0      a campaign: as fast as one processor can
 
 The corpus are the requests of `tests/data/*/wire.jsonl.gz` and the dearest frames of each API. The promises: the
@@ -86,13 +87,16 @@ class Strangers:
                 one.close()
 
 
-def run(*, seconds: float, seed: int, rate: int) -> dict[str, Any]:
-    """Attack a replica for that time, with `rate` frames a second (0: as fast as can be); return the report."""
+def run(*, seconds: float, seed: int, rate: int, kind: str = "replica") -> dict[str, Any]:
+    """Attack a replica, or a controller, for that time, with `rate` frames a second (0: as fast as can be).
+
+    Returns the report.
+    """
     chance, frames = random.Random(seed), corpus()
     with (
         tempfile.TemporaryDirectory(prefix="kraftlib-fuzz-") as directory,
         subprocess.Popen(
-            [sys.executable, "-m", "tools.fuzz.victim", f"{directory}/1"],
+            [sys.executable, "-m", "tools.fuzz.victim", f"{directory}/1", kind],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
         ) as victim,
     ):  # fmt: skip
@@ -141,7 +145,8 @@ def complaints(found: dict[str, Any]) -> list[str]:
 
 def report(options: argparse.Namespace) -> int:
     """Run with `seconds`, `seed` and `rate`, and print; the exit status says whether all held."""
-    found = run(seconds=options.seconds, seed=options.seed, rate=options.rate)
+    kind = "controller" if options.controller else "replica"
+    found = run(seconds=options.seconds, seed=options.seed, rate=options.rate, kind=kind)
     if options.output == "json":
         print(json.dumps(found))
     else:

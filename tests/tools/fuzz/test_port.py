@@ -18,8 +18,9 @@ HELD: dict[str, Any] = {
 }
 
 
-def test_a_replica_survives_a_few_thousand_mutated_frames() -> None:
-    found = run(seconds=3, seed=20261123, rate=1_000)
+@pytest.mark.parametrize("kind", ["replica", "controller"])
+def test_a_few_thousand_mutated_frames_are_survived(kind: str) -> None:
+    found = run(seconds=3, seed=20261123, rate=1_000, kind=kind)
     assert found["frames"] > 100
     assert complaints(found) == []
 
