@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import attrs
 
@@ -15,13 +15,11 @@ from kraftlib.coordination.access import LINEARIZABLE, Change, Consistency, Done
 from kraftlib.coordination.machine import ServiceMachine
 from kraftlib.coordination.net.server import WAIT_MAX_MS, AccessServer
 from kraftlib.coordination.net.service import PULL_MAX_BYTES, Pull
-from kraftlib.errors import ClosedError, ConfigError
+from kraftlib.errors import ConfigError
 from kraftlib.runtime.client.arguments import check_config
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.listener import StateMachine
 from kraftlib.types import Offset
-
-T = TypeVar("T")
 
 RETRY_S: Final = 0.05
 
@@ -74,21 +72,21 @@ class ReplicaAccess:
 
     async def call(self, command: bytes, *, timeout_ms: int) -> Done:
         """Have a command committed and applied. See `Access.call`."""
-        return await self._on_engine(self._server.service.call(command, timeout_ms=timeout_ms))
+        return await self._server.do(self._server.service.call(command, timeout_ms=timeout_ms))
 
     async def query(
         self, question: bytes, *, consistency: Consistency = LINEARIZABLE, timeout_ms: int
     ) -> tuple[Offset, bytes]:
         """Ask the applied state. See `Access.query`."""
         service = self._server.service
-        return await self._on_engine(service.query(question, consistency=consistency, timeout_ms=timeout_ms))
+        return await self._server.do(service.query(question, consistency=consistency, timeout_ms=timeout_ms))
 
     async def watch(self, selector: bytes, since: Offset | None) -> AsyncIterator[Change]:
         """Yield what changes. See `Access.watch`."""
         position = since
         while True:
             try:
-                (pulled,) = await self._on_engine(self._pull(Pull(selector, position)))
+                (pulled,) = await self._server.do(self._pull(Pull(selector, position)))
             except TimeoutError:
                 await asyncio.sleep(RETRY_S)  # no leader has said yet what is committed now
                 continue
@@ -103,20 +101,3 @@ class ReplicaAccess:
         return await self._server.service.pull(
             [pull], max_wait_ms=WAIT_MAX_MS, max_bytes=PULL_MAX_BYTES, interrupted=never
         )
-
-    async def _on_engine(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do `work` on the loop of the engine. Raises: ClosedError, if that ends meanwhile."""
-        try:
-            loop = self._server.loop
-            here = loop is asyncio.get_running_loop()
-            doing = None if here else asyncio.run_coroutine_threadsafe(work, loop)
-        except (ClosedError, RuntimeError) as error:
-            work.close()
-            raise ClosedError("the replica is closed") from error
-        try:
-            return await (work if doing is None else asyncio.wrap_future(doing))
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            raise ClosedError("the replica was closed meanwhile") from None

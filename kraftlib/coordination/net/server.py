@@ -10,13 +10,16 @@ ends with it.
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+import threading
+from collections.abc import Coroutine
+from typing import Any, Final, TypeVar
 
 from kraftlib.codec.declarations import Message
 from kraftlib.coordination.access import LINEARIZABLE, STALE, AtLeast, Consistency, Machine
 from kraftlib.coordination.net.service import Pull, Pulled, Service
 from kraftlib.errors import BacklogFullError, ClosedError, ConfigError, RefusedError, ReplicaFailedError
 from kraftlib.proposals.outcomes import code_of, text_of
+from kraftlib.runtime.client.home import Home
 from kraftlib.runtime.client.node import Node
 from kraftlib.runtime.net.api_versions import SERVICE
 from kraftlib.runtime.net.transport import Peer
@@ -24,6 +27,8 @@ from kraftlib.wire.apis import APIS, ErrorCode, PrivateApiKey
 from kraftlib.wire.messages.call import CallRequest, CallResponse
 from kraftlib.wire.messages.query import QueryRequest, QueryResponse
 from kraftlib.wire.messages.watch import WatchRequest, WatchResponse
+
+T = TypeVar("T")
 
 WAIT_MAX_MS: Final = 30_000
 """No request of a client is remembered for longer."""
@@ -47,7 +52,9 @@ class AccessServer:
         self._machine: Final = machine
         self._node: Node | None = None
         self._service: Service | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._home = Home()
+        self._handing_over: Final = threading.Lock()
+        """Held while work is handed to the loop, and at the end: the loop begins all work that came before."""
         self._working: set[asyncio.Task[None]] = set()
         self._waiting_bytes = 0
         self._waiting: dict[int, asyncio.Future[None]] = {}
@@ -60,23 +67,35 @@ class AccessServer:
             raise ClosedError("the replica is not started, or closed")
         return self._service
 
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop of the engine. Raises: ClosedError."""
-        if self._loop is None:
-            raise ClosedError("the replica is not started, or closed")
-        return self._loop
+    async def do(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do `work` on the loop of the engine, from whichever loop. Raises: ClosedError, if that ends meanwhile."""
+        try:
+            self._home.check()
+            with self._handing_over:
+                is_here = (loop := self.service.loop) is asyncio.get_running_loop()
+                doing = None if is_here else asyncio.run_coroutine_threadsafe(work, loop)
+        except ClosedError:
+            work.close()
+            raise
+        try:
+            return await (work if doing is None else asyncio.wrap_future(doing))
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise ClosedError("the replica was closed meanwhile") from None
 
     def begin(self, node: Node) -> None:
         """Take requests from now on."""
-        self._node, self._loop = node, asyncio.get_running_loop()
+        self._node, self._home = node, Home()
         self._service = Service(node, self._machine)
         for key in (PrivateApiKey.CALL, PrivateApiKey.QUERY, PrivateApiKey.WATCH):
             node.router.serve(key, self._take)
 
     def end(self) -> None:
         """The node closes."""
-        service, self._service, self._loop = self._service, None, None
+        with self._handing_over:
+            service, self._service = self._service, None
         if service is not None:
             service.end()
         for task in self._working:

@@ -66,7 +66,7 @@ class Service:
     def __init__(self, node: Node, machine: Machine) -> None:
         self._node: Final = node
         self._machine: Final = machine
-        self._loop: Final = asyncio.get_running_loop()
+        self.loop: Final = asyncio.get_running_loop()
         self._arrivals: Final = Arrivals(node, machine)
         self._turns: Final = Turns()
         self._look_s = 0.0
@@ -126,12 +126,12 @@ class Service:
             await self._barrier(max_wait_ms)
             max_wait_ms = 0
             pulls = [attrs.evolve(p, since=self._machine.applied) if p.since is None else p for p in pulls]
-        deadline = self._loop.time() + max_wait_ms / 1_000
+        deadline = self.loop.time() + max_wait_ms / 1_000
         while True:
             self._node.ensure_applying()
             seen = self._machine.applied, self._node.applier.is_loading
             pulled = await self._look(pulls, max_bytes)
-            left_s = deadline - self._loop.time()
+            left_s = deadline - self.loop.time()
             if left_s <= 0 or interrupted.done() or any(one.changes or one.error for one in pulled):
                 return pulled
             pulls = [attrs.evolve(pull, since=one.next_since) for pull, one in zip(pulls, pulled, strict=True)]
@@ -193,7 +193,7 @@ class Service:
 
     async def _propose_due(self, epoch: Epoch) -> None:
         began_s = time.perf_counter()
-        due = self._machine.due(epoch, round(self._loop.time() * 1_000))
+        due = self._machine.due(epoch, round(self.loop.time() * 1_000))
         self._look_s = time.perf_counter() - began_s
         for command in due:
             append = partial(self._node.appends.append, [command], epoch, COMMITTED)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +19,28 @@ from kraftlib.coordination.net.replica import open
 from kraftlib.errors import (
     ClosedError,
     ConfigError,
+    KraftError,
     OutcomeUnknownError,
     RefusedError,
     TimedOutError,
     UnavailableError,
 )
+from kraftlib.runtime.client import thread_engine
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
 from kraftlib.types import Endpoint
-from tests.coordination.net.ways import CALL_MS, Caller, Replicas, addition, putting, question, replicas, value
-from tests.runtime.quorum import until
+from tests.coordination.net.ways import (
+    CALL_MS,
+    EVERYTHING,
+    Caller,
+    Replicas,
+    addition,
+    putting,
+    question,
+    replicas,
+    value,
+)
+from tests.runtime.client.ending_loop import EndingLoop
+from tests.runtime.quorum import PATIENCE_S, until
 
 
 @pytest.mark.parametrize("engine", ["inline", "thread"])
@@ -95,6 +110,46 @@ async def test_the_outcome_of_what_the_leader_has_appended_is_unknown_where_the_
             for forwarded in (appending, calling):
                 with pytest.raises(OutcomeUnknownError):
                     await forwarded
+
+
+@pytest.mark.parametrize("asked", ["call", "query", "watch"])
+async def test_what_is_handed_to_the_loop_as_it_ends_is_told(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = EndingLoop()
+    monkeypatch.setattr(thread_engine, "loop_factory", lambda name: lambda: loop)
+    async with replicas(1, engine="thread") as quorum:
+        access = quorum.running[1]
+        command = (await Caller(access).begin()).command(addition("sum"), 1)
+        loop.end_amid(lambda: asyncio.run(access.client.shutdown(timeout_ms=0)))
+        with pytest.raises(KraftError):  # noqa: PT012 - one of the three
+            async with asyncio.timeout(PATIENCE_S):
+                match asked:
+                    case "call":
+                        await access.call(command, timeout_ms=CALL_MS)
+                    case "query":
+                        await access.query(question("sum"), consistency=AtLeast(10**9), timeout_ms=CALL_MS)
+                    case "watch":
+                        await anext(access.watch(EVERYTHING, None))
+
+
+def status_of_child(access: Any) -> int:
+    child = os.fork()
+    if child == 0:  # no exception may leave this branch: it would go on as a second pytest
+        status = 1
+        signal.alarm(20)
+        try:
+            access.query(question("sum"), timeout_ms=CALL_MS).send(None)
+        except ClosedError as error:
+            status = 0 if "is a fork of that" in str(error) else 2
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+async def test_a_forked_child_is_told_that_the_replica_is_not_there() -> None:
+    async with replicas(1, engine="thread") as quorum:
+        access = quorum.running[1]
+        assert status_of_child(access) == 0
+        await access.query(question("sum"), timeout_ms=CALL_MS)
 
 
 async def test_a_file_names_the_replica(tmp_path: Path) -> None:
