@@ -19,7 +19,7 @@ import inspect
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -27,7 +27,7 @@ from typing import Any, Final, Self
 
 from kraftlib.config import RaftConfig
 from kraftlib.coordination.access import Access, Machine
-from kraftlib.errors import ClosedError, ConfigError
+from kraftlib.errors import ClosedError, ConfigError, KraftError, OutcomeUnknownError
 from kraftlib.recipes import counting, face, groups, kraft, locks, map, session, terms
 from kraftlib.recipes.holding import Holding
 from kraftlib.recipes.signals import ExitAtSigterm
@@ -37,30 +37,47 @@ from kraftlib.types import Endpoint
 
 
 class Loop:
-    """An event loop in a thread."""
+    """An event loop in a thread. It begins all work that is handed to it, and cancels the rest when it is closed."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="kraftlib-recipes", daemon=True)
+        self._stopping = asyncio.Event()
+        self._lock = threading.RLock()  # amid a hand-over the collector may end an iterator, which is handed over, too
+        self._is_closed = False  # guarded by the lock: from then on nothing is handed over
+        self._thread = threading.Thread(target=self._main, name="kraftlib-recipes", daemon=True)
         self._thread.start()
+
+    def _main(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._stopping.wait())
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine and return its result. If this thread is interrupted, the coroutine is cancelled."""
-        if self._loop.is_closed():
+        try:
+            done = self._hand_over(work)
+        except KraftError:
             work.close()
-            raise ClosedError("these recipes are closed: nothing was sent")
+            raise
+        try:
+            return done.result()
+        except CancelledError:
+            if not self._is_closed:
+                raise
+            raise OutcomeUnknownError("these recipes were closed before this call had ended") from None
+        finally:
+            done.cancel()
+
+    def _hand_over(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
         if self.is_elsewhere:
-            work.close()
             raise ConfigError(
                 f"these recipes were opened by process {self._process}, whose thread is not here, in {os.getpid()}: "
                 "open others after the fork"
             )
-        done: Future[Any] = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return done.result()
-        finally:
-            done.cancel()
+        with self._lock:
+            if self._is_closed:
+                raise ClosedError("these recipes are closed: nothing was sent")
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def end(self, values: Any) -> None:
         """Close an asynchronous iterator. It may be the collector that does so, on any thread, the loop's own too."""
@@ -69,7 +86,7 @@ class Loop:
         if threading.current_thread() is self._thread:
             self._loop.create_task(values.aclose())
             return
-        with suppress(ClosedError):  # the loop has ended, and the iterator with it
+        with suppress(ClosedError, OutcomeUnknownError):  # the loop has ended, and the iterator with it
             self.run(values.aclose())
 
     @property
@@ -80,14 +97,17 @@ class Loop:
     @property
     def closed(self) -> bool:
         """Whether there is nothing to end here."""
-        return self._loop.is_closed() or self.is_elsewhere
+        return self._is_closed or self.is_elsewhere
 
     def close(self) -> None:
-        """End the loop."""
-        if not self.closed:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
+        """End the loop, after all work that was handed to it has begun."""
+        if self.is_elsewhere:
+            return
+        with self._lock:
+            if not self._is_closed:
+                self._is_closed = True
+                self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join()
 
 
 class _Face:

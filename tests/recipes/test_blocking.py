@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import inspect
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
-from kraftlib.errors import ClosedError, ConfigError, FencedError, SessionEndedError, TermLostError
+from kraftlib.coordination.access import Change
+from kraftlib.errors import (
+    ClosedError,
+    ConfigError,
+    FencedError,
+    OutcomeUnknownError,
+    SessionEndedError,
+    TermLostError,
+)
 from kraftlib.recipes import blocking, face
 from kraftlib.recipes.map import MapChange
+from kraftlib.types import Offset
 from tests.recipes.world import Troubled
+from tests.runtime.client.ending_loop import EndingLoop
+from tests.runtime.quorum import PATIENCE_S
 
 
 def public(cls: type) -> dict[str, Any]:
@@ -116,6 +129,55 @@ def test_after_the_end_a_call_says_so() -> None:
     kraft.close()
     with pytest.raises(ClosedError):
         counter.add()
+
+
+class Silent(Troubled):
+    """Has no change to tell, and does not end its watches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = threading.Event()
+
+    async def watch(self, selector: bytes, since: Offset | None) -> AsyncIterator[Change]:
+        self.asked.set()
+        await asyncio.Event().wait()
+        yield Change(0, b"")
+
+
+def outcome_of(work: Callable[[], object]) -> SimpleQueue[object]:
+    """Do `work` on a thread that may never end; its result, or what it raises, comes through the queue."""
+    outcome: SimpleQueue[object] = SimpleQueue()
+
+    def run() -> None:
+        try:
+            outcome.put(work())
+        except Exception as error:  # noqa: BLE001 - it is what is asked for
+            outcome.put(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return outcome
+
+
+def test_a_call_that_waits_is_told_when_another_thread_closes() -> None:
+    access = Silent()
+    with blocking.Recipes(access) as kraft:
+        changes = kraft.map("m").watch()
+        waits = outcome_of(lambda: next(changes))
+        assert access.asked.wait(PATIENCE_S)
+    assert isinstance(waits.get(timeout=PATIENCE_S), OutcomeUnknownError)
+
+
+def test_a_call_that_is_handed_over_as_the_loop_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = EndingLoop()
+    monkeypatch.setattr(asyncio, "new_event_loop", lambda: loop)
+    with blocking.Recipes(Troubled()) as kraft:
+        counter = kraft.counter("n")
+
+        def add() -> object:
+            loop.end_amid(kraft._loop.close)
+            return counter.add()
+
+        assert isinstance(outcome_of(add).get(timeout=PATIENCE_S), int | OutcomeUnknownError)
 
 
 def test_an_iterator_that_is_collected_on_the_thread_of_the_loop_holds_nobody_up(kraft: Any) -> None:
