@@ -47,6 +47,22 @@ async def test_all_together_have_so_many_and_voters_and_those_that_have_logged_i
     assert await tried(checks, "known", is_right=True)
 
 
+async def test_passwords_that_wait_together_cost_no_more_than_one_by_one(checks: PasswordChecks) -> None:
+    found = await asyncio.gather(*[tried(checks, "a", is_right=False) for _ in range(ADDRESS_FAILURES + 5)])
+    assert found == [False] * ADDRESS_FAILURES + [None] * 5
+    hosts = [f"{number}" for number in range(FAILURES)]
+    found = await asyncio.gather(*[tried(checks, host, is_right=False) for host in hosts])
+    assert found.count(False) == FAILURES - ADDRESS_FAILURES
+
+
+async def test_a_check_that_raises_keeps_nobody_waiting(checks: PasswordChecks) -> None:
+    told: list[BaseException] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context["exception"]))
+    checks.submit("a", lambda: bool(1 // 0), lambda is_right: None)
+    assert await tried(checks, "b", is_right=True)
+    assert [type(error) for error in told] == [ZeroDivisionError]
+
+
 async def test_time_gives_tokens_back() -> None:
     now = [0.0]
     loop = asyncio.get_running_loop()
