@@ -14,18 +14,18 @@ import contextlib
 import json
 import os
 import secrets
-import shutil
 import statistics
-import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from kraftlib.cli.cluster import Cluster, RefusedError, Voter
 from kraftlib.errors import KraftError
+from kraftlib.recipes.signals import ExitAtSigterm
 from kraftlib.storage.log.growing_log import TAIL_BYTES
 from tools.bench.certificate import make_certificate
+from tools.bench.outside import outside
 
 CALLERS: Final = 16
 FILL_SIZE: Final = 4_096
@@ -48,38 +48,14 @@ def own_processor() -> Iterator[set[int]]:
         os.sched_setaffinity(0, everywhere)
 
 
-@contextlib.contextmanager
-def outside() -> Iterator[tuple[str, Sequence[str]]]:
-    """Yield the address to listen on, and the words before a command that is to run somewhere else in the network."""
-    name = f"kraft-{os.getpid()}"
-    ip = shutil.which("ip")
-    if os.geteuid() != 0 or ip is None or subprocess.run([ip, "netns", "add", name], capture_output=True).returncode:
-        yield "127.0.0.1", ()
-        return
-    near, far = f"kb{os.getpid()}", f"kf{os.getpid()}"
-    inside = [ip, "netns", "exec", name]
-    try:
-        for command in (
-            [ip, "link", "add", near, "type", "veth", "peer", "name", far, "netns", name],
-            [ip, "addr", "add", "10.213.7.1/30", "dev", near],
-            [ip, "link", "set", near, "up"],
-            [*inside, ip, "addr", "add", "10.213.7.2/30", "dev", far],
-            [*inside, ip, "link", "set", far, "up"],
-        ):
-            subprocess.run(command, check=True, capture_output=True)
-        yield "10.213.7.1", inside
-    finally:
-        subprocess.run([ip, "netns", "del", name], check=False, capture_output=True)
-
-
 async def measure_hostile(
     directory: Path, rate: int, *, burst: int, seconds: float, trials: int, guard: str
 ) -> dict[str, Any]:
     """Return p99 of a commit without and with a stranger, what it cost the leader, and what the stranger did.
 
-    `guard` is what keeps it out: "secret", "tls" or "nothing".
+    `guard` is what keeps it out: "secret", "tls" or "nothing". SIGTERM ends it as Ctrl-C does: nothing is left behind.
     """
-    with outside() as (host, inside), own_processor() as own:
+    with ExitAtSigterm(), outside() as (host, inside), own_processor() as own:
         settings = _settings(guard, directory, host)
         words = [*inside, sys.executable, "-m", "tools.bench.attacker", *(["--tls"] if guard == "tls" else [])]
         async with Cluster(directory, settings=settings, host=host, program="tools.bench.voter") as cluster:
@@ -110,19 +86,19 @@ async def _measure(
     most = dict(before)
     for number in range(trials):
         found["quiet"].append((await _load(cluster, seconds))["p99_us"])
-        attacker = await _attack(cluster, pace, seconds + 1, number, words)
-        if own:
-            os.sched_setaffinity(attacker.pid, own)
-        assert attacker.stdout is not None
-        await attacker.stdout.readline()  # it has drawn its frames
-        try:
-            await asyncio.sleep(0.5)
-            found["hostile"].append((await _load(cluster, seconds, attempts=1))["p99_us"])
-        except (RefusedError, ConnectionError):
-            lost += 1
-        for voter in cluster.voters.values():
-            most[voter.number] = max(most[voter.number], resident_bytes(voter))
-        out, _ = await attacker.communicate()
+        async with _attack(cluster, pace, seconds + 1, number, words) as attacker:
+            if own:
+                os.sched_setaffinity(attacker.pid, own)
+            assert attacker.stdout is not None
+            await attacker.stdout.readline()  # it has drawn its frames
+            try:
+                await asyncio.sleep(0.5)
+                found["hostile"].append((await _load(cluster, seconds, attempts=1))["p99_us"])
+            except (RefusedError, ConnectionError):
+                lost += 1
+            for voter in cluster.voters.values():
+                most[voter.number] = max(most[voter.number], resident_bytes(voter))
+            out, _ = await attacker.communicate()
         if attacker.returncode:
             raise KraftError(f"the stranger ended with status {attacker.returncode}: see above")
         done.append(json.loads(out))
@@ -179,14 +155,21 @@ async def _load(cluster: Cluster, seconds: float, *, attempts: int = 5) -> dict[
             await asyncio.sleep(0.2)
 
 
+@contextlib.asynccontextmanager
 async def _attack(
     cluster: Cluster, pace: tuple[int, int], seconds: float, seed: int, words: Sequence[str]
-) -> asyncio.subprocess.Process:
+) -> AsyncIterator[asyncio.subprocess.Process]:
     targets = ",".join(str(each) for each in cluster.endpoints)
     command = [*words, targets, "--cluster-id", cluster.cluster_id]
     for name, value in {"rate": pace[0], "burst": pace[1], "seconds": seconds, "seed": seed}.items():
         command += [f"--{name}", str(value)]
-    return await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    attacker = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    try:
+        yield attacker
+    finally:
+        if attacker.returncode is None:
+            attacker.kill()
+            await attacker.wait()
 
 
 def resident_bytes(voter: Voter) -> int:
