@@ -16,7 +16,7 @@ from kraftlib.coordination.machine import ServiceMachine
 from kraftlib.coordination.net.server import WAIT_MAX_MS, AccessServer
 from kraftlib.coordination.net.service import PULL_MAX_BYTES, Pull
 from kraftlib.errors import ConfigError
-from kraftlib.runtime.client.arguments import check_config
+from kraftlib.runtime.client.arguments import check_config, check_whole_timeout
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.listener import StateMachine
 from kraftlib.types import Offset
@@ -72,14 +72,16 @@ class ReplicaAccess:
 
     async def call(self, command: bytes, *, timeout_ms: int) -> Done:
         """Have a command committed and applied. See `Access.call`."""
+        check_whole_timeout(timeout_ms)
         return await self._server.do(self._server.service.call(command, timeout_ms=timeout_ms))
 
     async def query(
         self, question: bytes, *, consistency: Consistency = LINEARIZABLE, timeout_ms: int
     ) -> tuple[Offset, bytes]:
         """Ask the applied state. See `Access.query`."""
-        service = self._server.service
-        return await self._server.do(service.query(question, consistency=consistency, timeout_ms=timeout_ms))
+        check_whole_timeout(timeout_ms)
+        asked = self._server.service.query(question, consistency=consistency, timeout_ms=timeout_ms)
+        return await self._server.do(asked)
 
     async def watch(self, selector: bytes, since: Offset | None) -> AsyncIterator[Change]:
         """Yield what changes. See `Access.watch`."""
@@ -97,7 +99,6 @@ class ReplicaAccess:
                 yield change
 
     async def _pull(self, pull: Pull) -> Any:
-        never = asyncio.get_running_loop().create_future()
-        return await self._server.service.pull(
-            [pull], max_wait_ms=WAIT_MAX_MS, max_bytes=PULL_MAX_BYTES, interrupted=never
-        )
+        never, most = asyncio.get_running_loop().create_future(), PULL_MAX_BYTES
+        service = self._server.service
+        return await service.pull([pull], max_wait_ms=WAIT_MAX_MS, max_bytes=most, interrupted=never)

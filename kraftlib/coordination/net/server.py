@@ -80,8 +80,7 @@ class AccessServer:
         try:
             return await (work if doing is None else asyncio.wrap_future(doing))
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
             raise ClosedError("the replica was closed meanwhile") from None
 

@@ -131,6 +131,19 @@ async def test_what_is_handed_to_the_loop_as_it_ends_is_told(asked: str, monkeyp
                         await anext(access.watch(EVERYTHING, None))
 
 
+@pytest.mark.parametrize("timeout_ms", ["5", -1, 1.5, True, None])
+async def test_a_timeout_that_is_none_is_refused_before_anything_happens(timeout_ms: Any) -> None:
+    async with replicas(1) as quorum:
+        access = quorum.running[1]
+        caller = await Caller(access).begin()
+        end_offset = access.client.log_end_offset()
+        with pytest.raises(ConfigError, match=f"timeout_ms={timeout_ms!r} must be a whole number of milliseconds"):
+            await access.call(caller.command(addition("sum"), 1), timeout_ms=timeout_ms)
+        with pytest.raises(ConfigError, match=f"timeout_ms={timeout_ms!r} must be a whole number of milliseconds"):
+            await access.query(question("sum"), timeout_ms=timeout_ms)
+        assert access.client.log_end_offset() == end_offset
+
+
 def status_of_child(access: Any) -> int:
     child = os.fork()
     if child == 0:  # no exception may leave this branch: it would go on as a second pytest
