@@ -131,8 +131,14 @@ class QuorumController:
         if not features.metadata_version:
             records += self._bootstrap()
         level = features.metadata_version or self._levels[METADATA_VERSION]
-        records.append(self._me if has_controller_registrations(level) else NoOpRecord())
+        is_news = has_controller_registrations(level) and not self._is_registered
+        records.append(self._me if is_news else NoOpRecord())
         return Decision(records)
+
+    @property
+    def _is_registered(self) -> bool:
+        known = self.state.cluster.controllers.get(self._me.controller_id)
+        return known is not None and known.incarnation_id == self._me.incarnation_id
 
     def _bootstrap(self) -> list[Message]:
         records: list[Message] = [
@@ -183,9 +189,7 @@ class QuorumController:
             return Decision(list(islice(elect_unclean(context), RECORDS_MAX)))
         if config.delegation_token_secret_key is not None and self._is_time_for_tokens(now_ms):
             return remove_expired_tokens(context)
-        if self._me.controller_id not in self.state.cluster.controllers and has_controller_registrations(
-            self.state.features.metadata_version
-        ):
+        if not self._is_registered and has_controller_registrations(self.state.features.metadata_version):
             return Decision([self._me])
         if 0 < config.no_op_interval_ms <= now_ms - self._last_append_ms:
             return Decision([NoOpRecord()])

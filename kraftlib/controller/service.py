@@ -26,6 +26,7 @@ from kraftlib.codec.declarations import Message
 from kraftlib.codec.versions import Versions
 from kraftlib.config import RaftConfig
 from kraftlib.controller.access_rules import host_text
+from kraftlib.controller.announcement import Announcement
 from kraftlib.controller.apis import FORWARDABLE, JUDGED, ROLES, VERSIONS
 from kraftlib.controller.bootstrap import read_levels
 from kraftlib.controller.context import ANONYMOUS, Caller, ControllerConfig
@@ -133,6 +134,7 @@ class MetadataController(StateMachine):
         self._became_ready = asyncio.Event()
         self._ticker: asyncio.TimerHandle | None = None
         self._controller: QuorumController | None = None
+        self._announcement: Announcement | None = None
         self._node: Node | None = None
         self._serde = ControllerSerde()
         self.client: RaftClient[Any] = RaftClient(
@@ -149,11 +151,13 @@ class MetadataController(StateMachine):
         directory = Path(self._config.directory or "")
         meta = read_meta_properties(directory)
         if meta is not None:  # else the replica says how to format it
+            me = self._registration()
+            self._announcement = Announcement(me)
             self._controller = QuorumController(
                 cluster_id=meta.cluster_id,
                 config=self._options,
                 levels=read_levels(directory),
-                me=self._registration(),
+                me=me,
                 random=random.Random(),
                 new_uuid=new_uuid,
                 wall_ms=lambda: time.time_ns() // 1_000_000,
@@ -376,11 +380,25 @@ class MetadataController(StateMachine):
         loop = asyncio.get_running_loop()
         self._ticker = loop.call_later(TICK_S, self._tick)
         if self._epoch is None:
+            self._announce()
             return
         try:
             self._carry_out(self._pure.tick(now_ms=self._now_ms(), next_offset=self._next_offset()))
         except KraftError as error:
             logger.info("controller %d could not act: %s", self._config.node_id, error)
+
+    def _announce(self) -> None:
+        """Register this standby with the active controller, until the log says that it is registered."""
+        if self._node is None or self._announcement is None:
+            return
+        core = self._node.core
+        leader_id, endpoint = core.leader_and_epoch.leader_id, core.state.leader_endpoint
+        if leader_id is None or endpoint is None or leader_id == self._config.node_id:
+            return
+        request = self._announcement.due(self._pure.state, self._now_ms())
+        if request is not None:
+            asked = self._node.router.own.ask(leader_id, endpoint, request)
+            asked.add_done_callback(lambda asked: asked.cancelled() or asked.exception())  # the log is the answer
 
     # --- the replica's log: StateMachine -----------------------------------------------------------------------------
 
@@ -399,6 +417,8 @@ class MetadataController(StateMachine):
         if leader.leader_id == self._config.node_id:
             self._activate(leader.epoch)
         else:
+            if self._announcement is not None:
+                self._announcement.begin()
             self._renounce()
 
     def _activate(self, epoch: int) -> None:

@@ -44,6 +44,15 @@ def test_the_next_controller_ends_a_transaction_that_its_predecessor_left_open()
     assert not world.state.in_transaction
 
 
+def test_a_controller_that_is_registered_says_so_no_second_time() -> None:
+    world = World()
+    world.lose_the_epoch()
+    world.commit()
+    world.activate()
+    assert isinstance(world.log[-1], NoOpRecord)
+    assert [type(record) for record in world.log].count(RegisterControllerRecord) == 1
+
+
 def test_a_standby_decides_nothing_and_a_level_that_nobody_knows_is_not_served() -> None:
     world = World().with_brokers(1)
     world.lose_the_epoch()

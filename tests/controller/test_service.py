@@ -207,6 +207,21 @@ async def test_a_standby_sends_brokers_on_and_the_next_controller_knows_everythi
         await asyncio.gather(*(one.close() for one in controllers))
 
 
+async def test_every_controller_stands_in_the_log_also_one_that_was_never_active(tmp_path: Path) -> None:
+    controllers = formatted(tmp_path, 3)
+    await asyncio.gather(*(one.start() for one in controllers))
+    try:
+        active = await until_active(controllers)
+        async with asyncio.timeout(20):
+            while len(known := dict(active.state.cluster.controllers.items())) < 3:
+                await asyncio.sleep(0.01)
+        assert {number: record.end_points[0].port for number, record in known.items()} == {
+            one.client.config.node_id: one.client.endpoint.port for one in controllers
+        }
+    finally:
+        await asyncio.gather(*(one.close() for one in controllers))
+
+
 async def test_a_directory_must_be_formatted_for_a_controller(tmp_path: Path) -> None:
     place = Endpoint("127.0.0.1", free_port())
     config = RaftConfig(node_id=1, directory=tmp_path / "1", listen=place, bootstrap_servers=(place,))

@@ -48,12 +48,24 @@ PRODUCER: Final = "org.apache.kafka.tools.ConsoleProducer"
 CONSUMER: Final = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 ACLS: Final = "org.apache.kafka.tools.AclCommand"
 CONFIGS: Final = "kafka.admin.ConfigCommand"
+ELECTION: Final = "org.apache.kafka.tools.LeaderElectionCommand"
+REASSIGN: Final = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+LOG_DIRS: Final = "org.apache.kafka.tools.LogDirsCommand"
+VERSIONS: Final = "org.apache.kafka.tools.BrokerApiVersionsCommand"
+GROUPS: Final = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+SHARE_GROUPS: Final = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
+SHARE_CONSUMER: Final = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"
+PERFORMANCE: Final = "org.apache.kafka.tools.ProducerPerformance"
+VERIFIABLE_PRODUCER: Final = "org.apache.kafka.tools.VerifiableProducer"
+VERIFIABLE_CONSUMER: Final = "org.apache.kafka.tools.VerifiableConsumer"
+COPIER: Final = "org.apache.kafka.tools.TransactionalMessageCopier"
 OF_SERVERS: Final = frozenset({SERVER, FORMAT})
 ROOT: Final = "/image"
 """Where all that the shell shows begins."""
 SHELL_PATIENCE_S: Final = 30.0
 OLD_NAMES: Final[Mapping[str, str]] = {
     ACLS: "kafka.admin.AclCommand",
+    VERSIONS: "kafka.admin.BrokerApiVersionsCommand",
     DUMP: "kafka.tools.DumpLogSegments",
     PRODUCER: "kafka.tools.ConsoleProducer",
 }
@@ -122,9 +134,13 @@ class Release:
             f"{logging}{settings}",
             "-cp",
             path if classes is None else f"{classes}:{path}",
-            main if self.at_least(4, 3) else OLD_NAMES.get(main, main),
+            self.class_of(main),
             *map(str, arguments),
         ]
+
+    def class_of(self, main: str) -> str:
+        """Return the name that a class of 4.3 has in this release."""
+        return main if self.at_least(4, 3) else OLD_NAMES.get(main, main)
 
     def tool(self, main: str, *arguments: object, timeout_s: float = PATIENCE_S, text: str = "") -> Output:
         """Run a tool on `text` to its end. Raises: subprocess.TimeoutExpired."""
@@ -178,10 +194,13 @@ class KafkaNode(Process):
         self.properties_file = home / f"kafka-{node_id}.properties"
         self.properties = {"node.id": node_id, "log.dirs": self.directory, **properties}
         self.write_properties()
-        super().__init__(
-            release.java(SERVER, self.properties_file, heap_mb=256, level="INFO"),
-            log=home / f"kafka-{node_id}.server.log",
-        )
+        super().__init__([], log=home / f"kafka-{node_id}.server.log")
+        self.use(release)
+
+    def use(self, release: Release) -> None:
+        """Have its next life be one of another release, on the same directory."""
+        self.release = release
+        self.command = release.java(SERVER, self.properties_file, heap_mb=256, level="INFO")
 
     def write_properties(self) -> None:
         """Write `properties` where the server and the tools read them."""

@@ -11,6 +11,7 @@ from tests.interop.kafka import KafkaNode, Release, broker, controller
 from tests.interop.ours import OurReplica
 from tests.interop.peer import JavaPeer
 from tests.interop.processes import Process, free_ports, wait_for
+from tests.interop.toolbox import Toolbox
 from tests.interop.wire import Wire
 
 Node = KafkaNode | OurReplica | JavaPeer
@@ -34,6 +35,7 @@ class Lab:
         self.home = home
         self.cluster_id = uuid_text(new_uuid())
         self.wire: Wire | None = None
+        self.tools = Toolbox(release.of_tools)
         self._processes: list[Process] = []
 
     def keep(self, *processes: Process) -> None:
@@ -42,6 +44,7 @@ class Lab:
 
     def close(self, *, tell: bool = True) -> None:
         """Kill what still runs, and print the ends of the logs: pytest shows them where a test failed."""
+        self.tools.close()
         for process in self._processes:
             process.kill()
         if self.wire is not None:

@@ -34,6 +34,9 @@ AREAS: Final = {
     "observer": "An observer of real Kafka",
     "archive": "An archive of real Kafka's metadata",
     "swap": "Swapping nodes under load",
+    "controller": "A broker of Kafka on a controller of ours",
+    "brokers": "Three brokers of Kafka on three controllers of ours",
+    "mixed_controllers": "Controllers of Kafka and of ours in one quorum",
 }
 
 

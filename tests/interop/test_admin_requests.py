@@ -16,10 +16,10 @@ from kraftlib.types import Endpoint
 from kraftlib.wire.messages.describe_configs import DescribeConfigsRequest
 from tests.interop.admin_requests import BROKERS, Draw, heartbeat, registration
 from tests.interop.asked import Asked
+from tests.interop.clusters import Controller
 from tests.interop.kafka import controller
 from tests.interop.lab import Lab
 from tests.interop.processes import wait_for
-from tests.interop.test_controller import Controller
 
 REQUESTS: Final = int(os.environ.get("KRAFTLIB_ADMIN_REQUESTS", "400"))
 SEEDS: Final = tuple(map(int, os.environ.get("KRAFTLIB_ADMIN_SEEDS", "1").split(",")))

@@ -1,0 +1,204 @@
+"""Clusters of Kafka's brokers on metadata controllers of ours, of Kafka's, or on a quorum of both."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+from kraftlib.cli.quorum import describe
+from kraftlib.controller import format_controller
+from kraftlib.storage.bootstrap import InitialController
+from kraftlib.types import Endpoint, new_uuid
+from kraftlib.wire_client import UnreachableError
+from tests.interop.kafka import CONFIGS, CONSUMER, DUMP, PRODUCER, TOPICS, KafkaNode, Output, Release, broker, controller
+from tests.interop.lab import Lab
+from tests.interop.ours import ROOT
+from tests.interop.processes import Process, free_ports, wait_for
+
+FIRST_BROKER: Final = 10
+OF_THREE: Final[Mapping[str, object]] = {
+    "offsets.topic.replication.factor": 3,
+    "transaction.state.log.replication.factor": 3,
+    "transaction.state.log.num.partitions": 2,
+    "share.coordinator.state.topic.replication.factor": 3,
+    "share.coordinator.state.topic.num.partitions": 2,
+    "log.cleaner.dedupe.buffer.size": 4 << 20,
+    "log.cleaner.backoff.ms": 100,
+}
+"""Properties of three brokers that keep everything three times, and clean at once."""
+
+
+class Controller(Process):
+    """One controller of ours in a process of its own: `kraftlib controller run`, as an operator starts it."""
+
+    def __init__(self, lab: Lab, node_id: int, endpoint: Endpoint, servers: list[str], **settings: object) -> None:
+        self.node_id = node_id
+        self.endpoint = endpoint
+        self.directory = lab.home / f"controller-{node_id}"
+        config = lab.home / f"controller-{node_id}.toml"
+        values = {
+            "node_id": node_id,
+            "directory": str(self.directory),
+            "listen": str(endpoint),
+            "bootstrap_servers": servers,
+            **settings,
+        }
+        config.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items()))
+        command = [sys.executable, "-m", "kraftlib.cli", "controller", "run", "-c", str(config), "--verbose"]
+        super().__init__(command, log=lab.home / f"{config.stem}.log", environment={"PYTHONPATH": str(ROOT)})
+
+    @property
+    def partition(self) -> Path:
+        """Where the metadata log is."""
+        return self.directory / "__cluster_metadata-0"
+
+
+class Cluster:
+    """Controllers, running, and brokers of Kafka, formatted: `kafka` of the controllers are Kafka's, the others ours.
+
+    `properties` are those of the brokers, `settings` those of our controllers, `of_kafka` those of Kafka's. The cluster
+    begins with the feature levels of `release`; `of_brokers` is another release for the brokers.
+    """
+
+    def __init__(
+        self,
+        lab: Lab,
+        *,
+        controllers: int,
+        kafka: Sequence[int] = (),
+        brokers: int = 1,
+        release: str | None = None,
+        of_brokers: Release | None = None,
+        properties: Mapping[str, object] | None = None,
+        of_kafka: Mapping[str, object] | None = None,
+        words: Sequence[str] = (),
+        **settings: object,
+    ) -> None:
+        self.lab = lab
+        places = {number: Endpoint("127.0.0.1", port) for number, port in enumerate(free_ports(controllers), start=1)}
+        first = [InitialController(number, place, new_uuid()) for number, place in places.items()]
+        servers = [str(place) for place in places.values()]
+        quorum = {"controller.quorum.bootstrap.servers": ",".join(servers)}
+        self.servers = list(places.values())
+        self.controllers: dict[int, Controller | KafkaNode] = {}
+        for one in first:
+            if one.id in kafka:
+                node = controller(
+                    lab.release, one.id, home=lab.home, endpoint=one.endpoint, quorum=quorum, properties=of_kafka
+                )
+                node.format(lab.cluster_id, "--initial-controllers", ",".join(map(str, first)))
+                self.controllers[one.id] = node
+                continue
+            ours = self.controllers[one.id] = Controller(lab, one.id, one.endpoint, servers, **settings)
+            ours.command += words
+            format_controller(
+                ours.directory,
+                node_id=one.id,
+                cluster_id=lab.cluster_id,
+                initial_controllers=first,
+                release=release or lab.release.minor,
+            )
+        lab.keep(*self.controllers.values())
+        self.brokers: list[KafkaNode] = [
+            broker(
+                of_brokers or lab.release, number, home=lab.home, endpoint=lab.endpoint(), quorum=quorum,
+                properties={**(OF_THREE if brokers > 2 else {}), **(properties or {})},
+            )
+            for number in range(FIRST_BROKER, FIRST_BROKER + brokers)
+        ]  # fmt: skip
+        self.broker = self.brokers[0]
+        lab.keep(*self.brokers)
+        for node in self.controllers.values():
+            node.start()
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda node: node.format(lab.cluster_id), self.brokers))
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of the brokers."""
+        return ",".join(str(node.endpoint) for node in self.brokers)
+
+    def start_brokers(self) -> None:
+        """Start the brokers, and wait until they serve."""
+        for node in self.brokers:
+            node.start()
+        for node in self.brokers:
+            node.wait_started()
+
+    def active(self, *, but: int | None = None) -> int:
+        """Wait for an active controller; return its number."""
+
+        def known() -> int | None:
+            try:
+                leader_id = describe(self.servers, timeout_s=5).leader_id
+            except UnreachableError:
+                return None
+            return leader_id if leader_id != but else None
+
+        found = wait_for("an active controller", known)
+        assert found is not None
+        return found
+
+    def caught_up(self) -> int:
+        """Wait until each controller has what is committed now; return where that ends."""
+        end = describe(self.servers, timeout_s=5).high_watermark
+
+        def reached() -> bool:
+            try:
+                return min(row.log_end_offset for row in describe(self.servers, timeout_s=5).voters) >= end
+            except UnreachableError:
+                return False
+
+        wait_for(f"offset {end} at each controller", reached)
+        return end
+
+    # --- tools -------------------------------------------------------------------------------------------------------
+
+    def tool(self, main: str, *words: object, text: str = "") -> Output:
+        """Run a tool that asks the brokers; it succeeds."""
+        return self.lab.tools.run(main, "--bootstrap-server", self.bootstrap, *words, text=text).ok()
+
+    def topics(self, *words: object) -> Output:
+        """Run `kafka-topics`."""
+        return self.tool(TOPICS, *words)
+
+    def configure(self, kind: str, name: object, setting: str) -> None:
+        """Run `kafka-configs --alter`."""
+        self.tool(CONFIGS, "--entity-type", kind, "--entity-name", name, "--alter", "--add-config", setting)
+
+    def produce(self, topic: str, lines: list[str], *words: object) -> None:
+        """Run `kafka-console-producer`, which is idempotent and so asks for producer ids."""
+        self.tool(PRODUCER, "--topic", topic, *words, text="".join(f"{line}\n" for line in lines))
+
+    def consume(self, topic: str, count: int) -> list[str]:
+        """Run `kafka-console-consumer` in a group of its own; return what it printed."""
+        bounds = ("--max-messages", count, "--timeout-ms", 60_000)
+        return self.tool(CONSUMER, "--topic", topic, "--from-beginning", *bounds).out.split()
+
+    def wait_in_sync(self) -> None:
+        """Wait until no partition lacks a replica."""
+        wait_for(
+            "all replicas in sync",
+            lambda: not self.topics("--describe", "--under-replicated-partitions").out.strip(),
+            every_s=0.2,
+        )
+
+    # --- afterwards --------------------------------------------------------------------------------------------------
+
+    def dumped(self, number: int) -> list[Mapping[str, Any]]:
+        """Return the records in the log of a controller, as Kafka's dump tool reads them."""
+        (segment,) = self.controllers[number].partition.glob("*.log")
+        return self.dumped_file(segment)
+
+    def dumped_file(self, path: Path) -> list[Mapping[str, Any]]:
+        """Return the records of a segment or checkpoint, as Kafka's dump tool reads them."""
+        text = self.lab.tools.run(DUMP, "--cluster-metadata-decoder", "--files", path).ok()
+        assert "isvalid: false" not in text.out
+        assert "invalid bytes" not in text.out
+        assert text.err.strip() == ""
+        payloads = [line.partition("payload: ")[2] for line in text.out.splitlines() if "payload: " in line]
+        return [json.loads(payload) for payload in payloads]
