@@ -124,6 +124,8 @@ class Keyed:
             self.records.discard(REMOVED[type(record)](record))
         elif isinstance(record, ClientQuotaRecord) and record.remove:
             self.records.discard(_quota(record))
+        elif isinstance(record, ProducerIdsRecord):  # as in Kafka, nothing keeps who was given the last block
+            self.records.put(PRODUCER_IDS, ProducerIdsRecord(broker_id=-1, next_producer_id=record.next_producer_id))
         else:
             self.records.put(key_of(record), record)
 

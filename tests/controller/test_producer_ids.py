@@ -27,3 +27,12 @@ def test_they_are_for_brokers_of_the_present_and_end_with_64_bits() -> None:
     epoch = world.state.cluster.brokers[1].broker_epoch
     answer = world.ask(AllocateProducerIdsRequest(broker_id=1, broker_epoch=epoch))
     assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_a_snapshot_says_which_id_is_next_and_not_who_has_the_last_block() -> None:
+    """As that of Kafka's controllers; else replicas that began with a snapshot of theirs would differ from others."""
+    world = World().with_brokers(1)
+    epoch = world.state.cluster.brokers[1].broker_epoch
+    world.ask(AllocateProducerIdsRequest(broker_id=1, broker_epoch=epoch))
+    (kept,) = [record for record in world.state.freeze() if isinstance(record, ProducerIdsRecord)]
+    assert (kept.broker_id, kept.broker_epoch, kept.next_producer_id) == (-1, -1, 1_000)

@@ -14,7 +14,18 @@ from kraftlib.controller import format_controller
 from kraftlib.storage.bootstrap import InitialController
 from kraftlib.types import Endpoint, new_uuid
 from kraftlib.wire_client import UnreachableError
-from tests.interop.kafka import CONFIGS, CONSUMER, DUMP, PRODUCER, TOPICS, KafkaNode, Output, Release, broker, controller
+from tests.interop.kafka import (
+    CONFIGS,
+    CONSUMER,
+    DUMP,
+    PRODUCER,
+    TOPICS,
+    KafkaNode,
+    Output,
+    Release,
+    broker,
+    controller,
+)
 from tests.interop.lab import Lab
 from tests.interop.ours import ROOT
 from tests.interop.processes import Process, free_ports, wait_for

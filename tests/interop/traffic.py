@@ -15,7 +15,7 @@ PARTITIONS: Final[dict[str, int]] = {"plain": 3, "exact": 1}
 
 
 class Traffic:
-    """An idempotent producer and a transactional one, as long as the block runs; then everything is read and compared."""
+    """An idempotent producer and a transactional one, as long as the block runs; then all is read and compared."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
