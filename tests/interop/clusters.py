@@ -101,7 +101,8 @@ class Cluster:
                 node = controller(
                     lab.release, one.id, home=lab.home, endpoint=one.endpoint, quorum=quorum, properties=of_kafka
                 )
-                node.format(lab.cluster_id, "--initial-controllers", ",".join(map(str, first)))
+                levels = ("--release-version", release) if release else ()
+                node.format(lab.cluster_id, "--initial-controllers", ",".join(map(str, first)), *levels)
                 self.controllers[one.id] = node
                 continue
             ours = self.controllers[one.id] = Controller(lab, one.id, one.endpoint, servers, **settings)
