@@ -71,9 +71,10 @@ def usual(cluster: Cluster) -> str:
 
 
 def counted(text: str, name: str) -> int:
-    """Return how many events of this name a verifiable client has printed; records, where an event has a count."""
+    """Return how many records a verifiable client has sent or taken, in its events of this name."""
     events: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
-    return sum(event.get("count", 1) for event in events if event["name"] == name)
+    mine = [event for event in events if event["name"] == name]
+    return sum(sum(part["count"] for part in event["partitions"]) if "partitions" in event else 1 for event in mine)
 
 
 def clients(cluster: Cluster) -> None:
