@@ -30,7 +30,7 @@ from tools.bench.outside import outside
 CALLERS: Final = 16
 FILL_SIZE: Final = 4_096
 REST_S: Final = 5.0
-"""After the attack, before memory is looked at: a voter gives memory back when strangers have been gone for some seconds."""
+"""Before memory is looked at: a voter gives it back when strangers have been gone for some seconds."""
 
 
 @contextlib.contextmanager
