@@ -39,7 +39,7 @@ from tests.interop.processes import wait_for
 from tests.interop.test_havoc import Record
 from tests.interop.traffic import Traffic
 
-KILLS: Final = int(os.environ.get("KRAFTLIB_KILLS", "4"))
+KILLS: Final = int(os.environ.get("KRAFTLIB_KILLS", "3"))
 """How often the active controller is killed. Some hours of it: `KRAFTLIB_KILLS=1000`."""
 
 USUAL: Final[Mapping[str, str]] = {
@@ -252,8 +252,9 @@ def test_nothing_acknowledged_is_lost_while_controllers_and_brokers_are_killed(
     assert_equal_logs(*(controller.partition for controller in cluster.controllers.values()), end_offset=offset)
 
 
+@pytest.mark.slow
 @pytest.mark.since("4.0")
-@pytest.mark.parametrize("whose", ["ours", pytest.param("Kafka's", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("whose", ["ours", "Kafka's"])
 def test_brokers_are_upgraded_one_by_one_and_then_the_features(lab: Lab, whose: str, record_property: Record) -> None:
     """3.9.2 to this release under two producers; then `kafka-features upgrade`, and what the old level did not have."""
     older = attrs.evolve(lab.release, version="3.9.2", scratch=lab.home)
