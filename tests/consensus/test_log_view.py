@@ -93,15 +93,6 @@ def test_the_bootstrap_checkpoint_is_sent_to_nobody() -> None:
     assert log.earliest_snapshot == BOOTSTRAP_SNAPSHOT
 
 
-@pytest.mark.parametrize(
-    ("epoch", "end"),
-    [(0, (0, 0)), (1, (1, 2)), (2, (1, 2)), (3, (3, 4)), (4, (3, 4)), (5, (5, 6)), (9, (5, 6))],
-)
-def test_end_of_an_epoch_is_where_the_next_known_one_starts(epoch: int, end: tuple[int, int]) -> None:
-    """Of an unknown epoch, the end of the one before it."""
-    assert log_view(1, 1, 3, 3, 5, 5).end_for(epoch) == OffsetAndEpoch(epoch=end[0], offset=end[1])
-
-
 def test_an_epoch_without_records_disappears_when_the_next_begins_at_its_place() -> None:
     """As in Kafka's epoch checkpoint: a leader that wrote nothing leaves no trace."""
     log = log_view(1)

@@ -14,7 +14,7 @@ from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Follower, Role
 from kraftlib.types import METADATA_TOPIC, ElectionState, LeaderAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
-from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
+from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 from kraftlib.wire.messages.vote import VoteRequest
 from tests.consensus.build import (
@@ -148,16 +148,6 @@ def test_who_is_not_the_first_successor_goes_back_to_waiting() -> None:
     assert role.fetch_deadline_ms == core.state.now_ms + core.state.config.fetch_timeout_ms
 
 
-def test_after_end_a_follower_grants_the_successors_pre_vote() -> None:
-    """Beyond Kafka (scenario E11): no round is lost because it had fetched from the leader that left."""
-    core = in_role("follower, fetched")
-    request = vote_request(epoch=5, last=LONG, pre_vote=True)
-    assert not partition_of(ask(core, request, version=2)).vote_granted
-    tell(core, end_request(epoch=5, leader_id=3, candidates=(2, 1)), request_id=78)
-
-    assert partition_of(ask(core, request, version=2, request_id=79)).vote_granted
-
-
 def test_an_answer_that_comes_after_the_good_bye_is_no_sign_of_life() -> None:
     """It was on its way on another connection: the successor must not wait for a fetch timeout because of it."""
     core = in_role("follower, fetched")
@@ -217,20 +207,6 @@ def test_another_cluster_and_another_partition_say_nothing_of_a_leader(make: Any
     assert (core.role, core.epoch) == (Role.UNATTACHED, 5)
 
 
-@pytest.mark.parametrize(
-    ("make", "kind"), [(begin_request, BeginQuorumEpochResponse), (end_request, EndQuorumEpochResponse)]
-)
-def test_a_leader_of_an_epoch_that_is_over_is_answered_in_kind(make: Any, kind: type) -> None:
-    """It costs nothing (scenario E19)."""
-    core = in_role("follower, fetched")
-    before = (core.leader_and_epoch, core.deadline_ms())
-    answer = ask(core, make(epoch=4))
-
-    assert type(answer) is kind
-    assert partition_of(answer).error_code == ErrorCode.FENCED_LEADER_EPOCH
-    assert (core.leader_and_epoch, core.deadline_ms()) == before
-
-
 @pytest.mark.parametrize("named", [("", 7), ("moved", 0)])
 def test_a_place_that_is_none_is_looked_up_in_the_voter_set(named: tuple[str, int]) -> None:
     where = BeginQuorumEpochRequest.LeaderEndpoint(name=LISTENER, host=named[0], port=named[1])
@@ -257,15 +233,6 @@ def test_an_end_of_a_newer_epoch_is_durable_before_it_is_answered() -> None:
 
     assert kinds.index(PersistElection) < kinds.index(SendResponse)
     assert (core.role, core.epoch) == (Role.FOLLOWER, 6)
-
-
-def test_an_end_of_a_leader_that_we_cannot_reach_costs_us_nothing() -> None:
-    """Nobody of this id is known: there is nobody to follow, and nobody to stop following."""
-    core = in_role("unattached")
-    answer = ask(core, end_request(epoch=6, leader_id=9))
-
-    assert partition_of(answer).error_code == ErrorCode.NONE
-    assert (core.role, core.state.leader_id) == (Role.UNATTACHED, 9)
 
 
 @pytest.mark.parametrize(("candidates", "setbacks"), [((1, 3), 1), ((3, 1), 0)])

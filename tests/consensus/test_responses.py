@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import attrs
 import pytest
@@ -11,13 +11,11 @@ import pytest
 from kraftlib.consensus import responses
 from kraftlib.consensus.actions import SendResponse
 from kraftlib.consensus.events import RequestReceived
-from kraftlib.consensus.log_view import Diverging, NeedsSnapshot
 from kraftlib.consensus.replica import REQUESTS, Replica
 from kraftlib.consensus.responses import (
     cluster_error,
     leader_only_error,
     only_partition,
-    voter_key_error,
     voter_only_error,
 )
 from kraftlib.consensus.state import ReplicaState
@@ -83,27 +81,6 @@ def test_endpoints_are_left_out_of_versions_that_have_none(version: int) -> None
         assert encode_response(response, version=version, correlation_id=1)
 
 
-def test_without_a_leader_minus_one_is_named() -> None:
-    """And no endpoint."""
-    response = responses.fetch(replica(1).state, error=ErrorCode.NOT_LEADER_OR_FOLLOWER, version=18)
-
-    assert partition_of(response).current_leader.leader_id == -1
-    assert response.node_endpoints == ()
-
-
-def test_a_judgement_is_named_in_its_own_field() -> None:
-    """Divergence and snapshot never together."""
-    state = follower(1, epoch=5, leader_id=3).state
-    end = OffsetAndEpoch(epoch=2, offset=7)
-    diverging = partition_of(responses.fetch(state, judgement=Diverging(end), version=18))
-    snapshot = partition_of(responses.fetch(state, judgement=NeedsSnapshot(end), version=18))
-
-    assert (diverging.diverging_epoch.epoch, diverging.diverging_epoch.end_offset) == (2, 7)
-    assert diverging.snapshot_id.epoch == -1
-    assert (snapshot.snapshot_id.epoch, snapshot.snapshot_id.end_offset) == (2, 7)
-    assert snapshot.diverging_epoch.epoch == -1
-
-
 NOBODY, SOMEBODY, OURSELVES = (-1, 5, None), (3, 5, 9003), (1, 2, 9001)
 """Leader, epoch and port that an answer names."""
 
@@ -142,18 +119,6 @@ def test_every_answer_names_error_epoch_leader_and_where_that_is(
             assert places == ([(leader_id, "localhost", port)] if is_told else [])
 
 
-@pytest.mark.parametrize("kind", [VoteRequest, BeginQuorumEpochRequest, EndQuorumEpochRequest])
-def test_an_answer_is_of_the_kind_of_its_question(kind: Any) -> None:
-    answer = elected(replica(1).state, kind, ErrorCode.NONE, 1)
-    assert type(answer).__name__ == kind.__name__.replace("Request", "Response")
-
-
-def test_a_vote_is_granted_only_where_it_says_so() -> None:
-    state = replica(1).state
-    assert not partition_of(elected(state, VoteRequest, ErrorCode.NONE, 1)).vote_granted
-    assert partition_of(elected(state, VoteRequest, ErrorCode.NONE, 1, vote_granted=True)).vote_granted
-
-
 def test_the_high_watermark_is_named_where_it_is_known_and_nothing_is_wrong() -> None:
     """0 is one, too: nothing is committed, and that is known."""
     state = leader(1).state
@@ -164,11 +129,6 @@ def test_the_high_watermark_is_named_where_it_is_known_and_nothing_is_wrong() ->
         state.high_watermark = high_watermark
         partition = partition_of(responses.fetch(state, error=error, version=18))
         assert (partition.high_watermark, partition.last_stable_offset, partition.log_start_offset) == (named, -1, 0)
-
-
-def test_the_start_of_the_log_is_named() -> None:
-    state = replica(log=log_view(1, 1, start=4, voters=voter_set(1, 2, 3))).state
-    assert partition_of(responses.fetch(state, version=18)).log_start_offset == 4
 
 
 def test_a_slice_of_a_snapshot_says_of_which_and_where_it_begins() -> None:
@@ -293,18 +253,6 @@ def test_voters_speak_from_an_epoch_that_is_not_over() -> None:
     assert voter_only_error(state, 5, -1) == ErrorCode.INVALID_REQUEST
     assert voter_only_error(state, 5, 0) == ErrorCode.NONE
     assert voter_only_error(state, 5, 2) == ErrorCode.NONE
-
-
-@pytest.mark.parametrize(
-    ("voter_id", "directory", "error"),
-    [(-1, 9, 0), (1, 0, 0), (1, 1_001, 0), (1, 9, 125), (2, 0, 125), (2, 1_001, 125)],
-)
-def test_a_request_for_another_replica_is_noticed(voter_id: int, directory: int, error: int) -> None:
-    """A zero directory id names no disk, id -1 nobody."""
-    state = replica(directory_id=UUID(int=1_001)).state
-    meant = UUID(int=directory) if directory else ZERO_UUID
-
-    assert voter_key_error(state, voter_id, meant) == error
 
 
 @pytest.mark.parametrize(

@@ -66,15 +66,6 @@ def test_votes_in_the_own_epoch_follow_the_table(
             assert (answer.error_code, answer.vote_granted) == (ErrorCode.NONE, granted), (pre_vote, last)
 
 
-def test_a_leader_grants_no_pre_vote_however_much_its_asker_has() -> None:
-    """Only its own records are of its epoch, so only in a pre-vote can somebody have as much as it has."""
-    core = in_role("leader")
-    end = core.state.log.end
-    for offset in (end.offset, end.offset + 7):
-        answer = ask(core, vote_request(epoch=5, last=(offset, end.epoch), pre_vote=True), version=2)
-        assert not partition_of(answer).vote_granted
-
-
 @pytest.mark.parametrize("role", [row[0] for row in VOTE_TABLE])
 def test_a_pre_vote_changes_nothing(role: str) -> None:
     """Not the role, nor a timer, nor anything on disk (scenario E12)."""
@@ -95,16 +86,6 @@ def test_a_vote_is_durable_before_it_is_spoken() -> None:
     assert actions[0].election == ElectionState(epoch=5, voted_key=ReplicaKey(2))
 
 
-def test_a_repeated_vote_is_granted_again_without_a_write() -> None:
-    """The same key asked again, its first answer lost."""
-    core = in_role("unattached")
-    tell(core, vote_request(epoch=5, last=LONG), version=2)
-    actions = tell(core, vote_request(epoch=5, last=SHORT), version=2, request_id=78)
-
-    assert not [action for action in actions if isinstance(action, PersistElection)]
-    assert partition_of(actions[0].response).vote_granted
-
-
 def test_the_same_id_with_another_disk_is_another_candidate() -> None:
     """A vote is given to a key, not to an id (KIP-853)."""
     core = in_role("unattached")
@@ -112,17 +93,6 @@ def test_the_same_id_with_another_disk_is_another_candidate() -> None:
     other = ask(core, vote_request(epoch=5, last=LONG, replica_directory_id=OTHER_DISK), version=2, request_id=78)
 
     assert not partition_of(other).vote_granted
-
-
-@pytest.mark.parametrize("role", [row[0] for row in VOTE_TABLE])
-@pytest.mark.parametrize("pre_vote", [True, False])
-def test_a_higher_epoch_is_taken_over_whoever_wins(role: str, pre_vote: bool) -> None:
-    """The asker's epoch is real, in a pre-vote as well: whoever is asked from it is behind."""
-    core = in_role(role)
-    answer = partition_of(ask(core, vote_request(epoch=6, last=SHORT, pre_vote=pre_vote), version=2))
-
-    assert (core.epoch, core.role, answer.vote_granted) == (6, Role.UNATTACHED, False)
-    assert core.state.persisted == ElectionState(epoch=6)
 
 
 def test_a_vote_for_another_voter_is_refused_and_its_epoch_is_believed() -> None:
@@ -328,13 +298,6 @@ def test_a_grant_beside_an_error_counts_for_nothing() -> None:
     reply(core, 2, VoteResponse(topics=(VoteResponse.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),)))
 
     assert core.role is Role.CANDIDATE
-
-
-def test_a_vote_of_nobody_is_refused_and_its_epoch_not_believed() -> None:
-    core = in_role("unattached")
-    answer = partition_of(ask(core, vote_request(epoch=6, replica_id=-1), version=2))
-
-    assert (answer.error_code, core.epoch) == (ErrorCode.INVALID_REQUEST, 5)
 
 
 def test_a_pre_vote_that_fails_is_no_reason_to_stand() -> None:

@@ -168,14 +168,6 @@ def test_a_record_that_names_nobody_is_refused() -> None:
         VoterSet.from_record(VotersRecord(voters=()))
 
 
-def test_an_unknown_disk_is_all_zero_in_a_record() -> None:
-    voters = voter_set(1, ReplicaKey(2, DISK))
-    record = voters.to_record()
-
-    assert [voter.voter_directory_id for voter in record.voters] == [uuid.UUID(int=0), DISK]
-    assert [voter.key for voter in VoterSet.from_record(record)] == [ReplicaKey(1), ReplicaKey(2, DISK)]
-
-
 @pytest.mark.parametrize(
     ("ours", "theirs", "neighbours"),
     [
@@ -195,14 +187,3 @@ def test_neighbours_differ_by_one_voter_that_comes_and_one_that_goes(
 
 def test_the_others_are_all_but_oneself_whatever_the_disk() -> None:
     assert [voter.key.id for voter in voter_set(1, 2, 3).others(ReplicaKey(2, DISK))] == [1, 3]
-
-
-def test_what_was_added_last_counts_and_what_counted_before_is_remembered() -> None:
-    history = History("none")
-    history.add(-1, "first")
-    history.add(4, "second")
-
-    assert (history.latest, history.latest_offset) == ("second", 4)
-    assert (history.at(-1), history.at(3), history.at(4)) == ("first", "first", "second")
-    history.truncate(4)
-    assert history.latest == "first"
