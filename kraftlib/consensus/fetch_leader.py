@@ -348,7 +348,9 @@ def follow_voters(state: ReplicaState, role: Leader) -> None:
     remote = {voter.key.id: voter.key for voter in state.voters.others(state.key)}
     role.progress = {replica_id: _progress_of(key, known, role.progress) for replica_id, key in remote.items()}
     kept = {id(progress) for progress in role.progress.values()}
-    role.observers = {key: progress for key, progress in known.items() if id(progress) not in kept}
+    # A voter that is removed before it was heard of leaves nothing behind: its Fetches begin as those of any observer.
+    heard = {key: progress for key, progress in known.items() if progress.heard_ms is not None}
+    role.observers = {key: progress for key, progress in heard.items() if id(progress) not in kept}
     role.fetched_voters &= set(remote)
     for parked in [each for each in role.waiting_observers.values() if each.fetcher and each.fetcher in state.voters]:
         del role.waiting_observers[parked.request_id]  # a voter waits for no round

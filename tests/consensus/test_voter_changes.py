@@ -543,6 +543,19 @@ def test_a_fetch_that_anybody_may_send_makes_no_replica_caught_up(of_observer: b
     assert answers(reply(core, 4, supports(0, 1))) == ([ErrorCode.REQUEST_TIMED_OUT] if of_observer else [])
 
 
+def test_a_voter_that_is_removed_before_it_was_heard_of_is_an_observer_like_any() -> None:
+    """A Fetch that does not prove whose it is shows it, since the replica itself was not here."""
+    core = dynamic_leader()
+    append_submitted(core, tell(core, remove_request(3)))
+    assert [row.key.id for row in core.status().observer_progress] == [4]
+    request = fetch_request(epoch=core.epoch, offset=1, last_epoch=core.epoch, replica_id=3,
+                            replica_directory_id=UUID(int=1_003))  # fmt: skip
+    core.handle(RequestReceived(300, request, 18, True), core.state.now_ms)
+
+    rows = {row.key.id: row for row in core.status().observer_progress}
+    assert (rows[3].end_offset, rows[3].last_fetch_ms) == (1, core.state.now_ms)
+
+
 @pytest.mark.parametrize(
     ("silent", "removed", "refused"), [(3, 2, True), (3, 3, False), (3, 1, True), (None, 2, False), (2, 3, True)]
 )
