@@ -184,6 +184,8 @@ class ReplicaState:
     disk_full_since_ms: int = 0
     machine_failed_ms: int | None = None
     """When its state machine stopped for good (see `extensions.failed_state_machine`)."""
+    last_resorts: int = 0
+    """The number of times that it was elected as a last resort since then."""
     digests: Digests = attrs.field(factory=Digests)
     """The comparison of states between replicas (see `extensions.state_digests`)."""
     flush_waiting_since_ms: int | None = None

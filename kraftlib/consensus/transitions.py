@@ -159,6 +159,7 @@ def become_leader(state: ReplicaState) -> list[Action]:
     )
     actions = enter(state, role, state.epoch, f"elected by {sorted(granting)}")
     state.high_watermark = None
+    state.last_resorts += state.machine_failed_ms is not None
     records = _first_records(state, granting)
     batch = encode_control_batch(records, timestamp_ms=state.wall_clock_ms, base_offset=start_offset, epoch=state.epoch)
     state.log.begin_epoch(state.epoch, start_offset)

@@ -62,6 +62,8 @@ class Facts:
         self.reads = False
         """Whether a read waits: then BeginQuorumEpoch is sent for that, too."""
         self.machine_failed_ms: int | None = None
+        self.last_resorts = 0
+        """How often it was elected since then."""
         self.is_full = False
         self.full_since_ms = 0
         self.shutdown_ms: int | None = None

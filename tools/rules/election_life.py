@@ -138,6 +138,7 @@ class Life(Facts):
         """Lead the epoch that a majority has granted."""
         before = self.part
         self.leading_role = None
+        self.last_resorts += self.machine_failed_ms is not None
         self.enter(
             Leading(
                 elected_ms=self.now_ms,

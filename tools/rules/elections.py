@@ -307,7 +307,7 @@ class ElectionRules(RuleSet):
 
     def healed(self, event: ev.StateHealed, actions: Sequence[act.Action]) -> None:
         """Its state is right again: it may stand."""
-        self.life.machine_failed_ms = None
+        self.life.machine_failed_ms, self.life.last_resorts = None, 0
 
     def _stand_no_more(self) -> None:
         life, part = self.life, self.life.part

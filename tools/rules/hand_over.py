@@ -34,8 +34,14 @@ def next_due_ms(life: Life, part: Leading) -> list[int]:
     """Return when leadership may be handed to the voters for which it is too early now."""
     due = [due_ms for _, due_ms in _candidates(life, part)]
     if life.machine_failed_ms is not None:
-        due = [max(life.machine_failed_ms, part.elected_ms) + life.config.fetch_timeout_ms]
+        due = [_waits_until_ms(life, part)]
     return [due_ms for due_ms in due if due_ms > life.now_ms]
+
+
+def _waits_until_ms(life: Life, part: Leading) -> int:
+    """Until when one whose state machine has failed waits for all that live: twice as long each time it is elected."""
+    timeout_ms = life.config.fetch_timeout_ms << min(max(0, life.last_resorts - 1), 6)
+    return max(life.machine_failed_ms or 0, part.elected_ms) + timeout_ms
 
 
 def _lives(life: Life, known: Known) -> bool:
@@ -47,12 +53,13 @@ def _is_ready(life: Life, known: Known, end: Offset) -> bool:
 
 
 def _for_failed_machine(life: Life, part: Leading, end: Offset) -> ReplicaId | None:
-    """The successor of a leader whose state machine has failed; it waits a fetch timeout for every live voter."""
+    """The successor of a leader whose state machine has failed; for a time it waits for every live voter."""
     timeout_ms = life.config.fetch_timeout_ms
-    if life.now_ms < max(life.machine_failed_ms or 0, part.elected_ms) + timeout_ms:
+    if life.now_ms < _waits_until_ms(life, part):
         for known in part.voters.values():
             heard = [at_ms for at_ms in (known.fetched_ms, known.moved_ms or None) if at_ms is not None]
-            is_silent = bool(heard) and life.now_ms - max(heard) >= timeout_ms
+            heard = heard or [max(life.machine_failed_ms or 0, part.elected_ms)]
+            is_silent = life.now_ms - max(heard) >= timeout_ms
             if known.has_space and not is_silent and known.end_offset < end:
                 return None
     return next((key.id for key in successors(part) if _is_ready(life, part.voters[key.id], end)), None)

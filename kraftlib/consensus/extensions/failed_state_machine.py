@@ -17,7 +17,9 @@ The others may lack records that it has, and then no voter is elected without it
 `ReplicaState.reluctance_ms`: two rounds of the others, in each of which they miss a leader for the fetch timeout and
 hold an election that lasts two election timeouts at most. A voter that can be elected without it has been by then, but
 for chance; and if it stands too early after all, that costs an epoch. Elected it takes nothing, brings the others up to
-date, and hands over as above; the fetch timeout in which it waits for all of them begins with its leadership.
+date, and hands over as above; the fetch timeout in which it waits for all of them begins with its leadership, and is
+doubled for those that live each time that it is elected again. So a voter that must fetch a whole snapshot gets all of
+it from one leader in the end, though two voters of last resort take turns, each with a snapshot of its own.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from kraftlib.consensus.actions import Action
 from kraftlib.consensus.events import StateMachineFailed
 from kraftlib.consensus.extensions.priority import is_ready
 from kraftlib.consensus.roles import Leader, Progress, Transfer
-from kraftlib.consensus.state import ReplicaState, logger
+from kraftlib.consensus.state import FADING_MAX, ReplicaState, logger
 from kraftlib.consensus.transitions import stop_standing
 from kraftlib.types import ReplicaKey
 
@@ -51,7 +53,9 @@ def handing_over_to(state: ReplicaState, role: Leader, successors: tuple[Replica
     which has its time.
     """
     waits = hand_over_deadline_ms(state, role) is not None
-    if role.change is not None or (waits and any(_may_catch_up(state, other) for other in role.progress.values())):
+    if role.change is not None or (
+        waits and any(_may_catch_up(state, role, other) for other in role.progress.values())
+    ):
         return None
     for key in successors:
         if is_ready(state, role.progress[key.id]):
@@ -61,13 +65,20 @@ def handing_over_to(state: ReplicaState, role: Leader, successors: tuple[Replica
 
 def hand_over_deadline_ms(state: ReplicaState, role: Leader) -> int | None:
     """When a leader waits for the slower voters no longer; None if its state machine works, or it is past."""
-    failed_ms = state.machine_failed_ms
-    due_ms = None if failed_ms is None else max(failed_ms, role.elected_ms) + state.config.fetch_timeout_ms
-    return None if due_ms is None or due_ms <= state.now_ms else due_ms
+    if state.machine_failed_ms is None:
+        return None
+    patience_ms = state.config.fetch_timeout_ms << min(max(state.last_resorts - 1, 0), FADING_MAX)
+    due_ms = _useless_since_ms(state, role) + patience_ms
+    return None if due_ms <= state.now_ms else due_ms
 
 
-def _may_catch_up(state: ReplicaState, progress: Progress) -> bool:
-    """Whether a voter lacks something and may have it soon: it lives, or has not been heard in this epoch yet."""
-    heard_ms = progress.heard_ms
-    is_silent = heard_ms is not None and state.now_ms - heard_ms >= state.config.fetch_timeout_ms
+def _useless_since_ms(state: ReplicaState, role: Leader) -> int:
+    """Return since when this leader takes nothing."""
+    return max(state.machine_failed_ms or 0, role.elected_ms)
+
+
+def _may_catch_up(state: ReplicaState, role: Leader, progress: Progress) -> bool:
+    """Whether a voter lacks something and may have it soon: it lives, or has had no fetch timeout to say so yet."""
+    heard_ms = _useless_since_ms(state, role) if progress.heard_ms is None else progress.heard_ms
+    is_silent = state.now_ms - heard_ms >= state.config.fetch_timeout_ms
     return progress.has_space and not is_silent and progress.end_offset < state.log.end_offset

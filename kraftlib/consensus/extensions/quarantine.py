@@ -74,6 +74,7 @@ def handle_state_healed(state: ReplicaState, event: StateHealed) -> list[Action]
     """The state was replaced by that of the snapshot: this replica may lead again."""
     logger.warning("%s: its state is replaced by that of snapshot %s", state.id_text, event.snapshot_id)
     state.digests.quarantine, state.machine_failed_ms = None, None
+    state.last_resorts = 0
     state.digests.own.clear()
     return []
 

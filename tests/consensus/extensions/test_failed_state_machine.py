@@ -141,13 +141,18 @@ def last_resort(*epochs: int) -> Replica:
     """A replica that was elected although its state machine has failed."""
     core = replica(*epochs)
     fail(core)
+    stand_as_a_last_resort(core)
+    return core
+
+
+def stand_as_a_last_resort(core: Replica) -> None:
+    """Let the others be gone for so long that it stands, and is elected."""
     while core.role is not Role.PROSPECTIVE:
         core.handle(TimeoutReached(), core.deadline_ms() or 0)
     for pre_vote in (True, False):
         answer_vote(core, 2, granted=True, pre_vote=pre_vote)
     assert core.role is Role.LEADER
     flush(core)
-    return core
 
 
 def test_elected_as_a_last_resort_it_brings_all_up_to_date_and_hands_over() -> None:
@@ -175,6 +180,26 @@ def test_elected_as_a_last_resort_it_waits_for_the_slower_voter_no_longer_than_t
 
     pass_time(core, 1)
     assert core.role is Role.RESIGNED
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_elected_as_a_last_resort_again_it_waits_twice_as_long_for_those_that_live(lives: bool) -> None:
+    """The slower voter may need a whole snapshot, which takes longer than that, and each leader has its own."""
+    core = last_resort(1, 1, 1)
+    timeout_ms = core.state.config.fetch_timeout_ms
+    waited_ms = []
+    for _ in range(3):
+        elected_ms = core.state.now_ms
+        while core.role is Role.LEADER:
+            pass_time(core, timeout_ms // 4)
+            end, epoch = core.state.log.end_offset, core.epoch
+            tell(core, fetch_request(replica_id=2, offset=end, last_epoch=epoch, epoch=epoch), version=17)
+            if lives and core.role is Role.LEADER:
+                tell(core, fetch_request(replica_id=3, offset=3, last_epoch=1, epoch=epoch), version=17)
+        waited_ms.append(core.state.now_ms - elected_ms)
+        stand_as_a_last_resort(core)
+
+    assert waited_ms == [timeout_ms, timeout_ms * (2 if lives else 1), timeout_ms * (4 if lives else 1)]
 
 
 @pytest.mark.parametrize("pre_vote", [True, False])
