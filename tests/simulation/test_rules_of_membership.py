@@ -144,6 +144,9 @@ PLANTED = (
         "if not state.is_voter:", marks=pytest.mark.slow),
     ("RC12", "core", "consensus.extensions.read_index._advance_round",
      "confirmed + state.is_voter < state.voters.majority", "False"),
+    ("RC9", "core", "consensus.roles.Progress.fetched", "self.leader_end_offset = leader_end_offset", "pass"),
+    ("RC17", "core-votes", "consensus.extensions.misconfiguration.look_at_refusal",
+     "elif error == ErrorCode.INVALID_VOTER_KEY:", "elif False:"),
     ("RC3", "core-voters", "consensus.transitions._first_records", "state.log.voters.latest_offset == -1 or ", ""),
 )  # fmt: skip
 """Which rule finds a bug, in which profile."""

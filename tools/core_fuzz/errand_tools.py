@@ -27,7 +27,7 @@ class ErrandTools:
         self._waits = 0
         """For so many phases more."""
         self._awaited = ""
-        """The thing that is awaited: a piece of a download, a commit, or another leader."""
+        """The thing that is awaited: a piece of a download, a commit, a cut of the log, or another leader."""
         self._watched: CoreHost | None = None
         """The replica of which it is."""
         self._then: Callable[[CoreHost], None] | None = None
@@ -74,6 +74,10 @@ class ErrandTools:
         """A leader has committed something."""
         self.is_urgent |= self._awaited == "commit" and self._watched is host
 
+    def was_cut(self, host: CoreHost) -> None:
+        """The end of a log was cut off."""
+        self.is_urgent |= self._awaited == "cut" and self._watched is host
+
     def interrupt(self) -> None:
         """Do what was waited for."""
         host, then = self._watched, self._then
@@ -100,6 +104,19 @@ class ErrandTools:
                 return
         while leader.core is not None and leader.store.flushes:
             leader.finish_flush()
+
+    def _let_leader_go(self, host: CoreHost) -> bool:
+        """Let the leader that a replica follows leave, or lose power; whether there is one."""
+        leader = self.world.hosts.get(host.running.state.leader_id or 0)
+        if leader is None or leader.core is None:
+            return False
+        self.phase.cut = frozenset()
+        self.phase.begin(self.random.randrange(150, 300))
+        if self.random.random() < 0.7:
+            leader.tell(ev.ResignRequested(leader.core.epoch))
+        else:
+            self.world.trouble.end(leader)
+        return True
 
     def _retain_at(self, host: CoreHost, offset: Offset) -> None:
         found = [batch for batch in host.store.batches if batch.end_offset == offset]

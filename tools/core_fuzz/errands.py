@@ -147,16 +147,8 @@ class Errands(MoreErrands):
 
     def _interrupt(self, host: CoreHost) -> None:
         """Let the leader leave from whom the replica downloads."""
-        leader = self.world.hosts.get(host.running.state.leader_id or 0)
-        if leader is None or leader.core is None:
-            return
-        self._is_done("resume", "interrupted download")
-        self.phase.cut = frozenset()
-        self.phase.begin(self.random.randrange(150, 300))
-        if self.random.random() < 0.7:
-            leader.tell(ev.ResignRequested(leader.core.epoch))
-        else:
-            self.world.trouble.end(leader)
+        if self._let_leader_go(host):
+            self._is_done("resume", "interrupted download")
 
     # --- supersede, outlive ------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from kraftlib.consensus.voters import Voter, VoterSet
 from kraftlib.errors import CorruptBatchError
 from kraftlib.records.batch import Batch, read_batches
 from kraftlib.records.control import encode_control_batch
+from kraftlib.records.control_messages import KRaftVersionRecord
 from kraftlib.types import ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.api_versions import ApiVersionsResponse
@@ -239,12 +240,41 @@ def _with_voters_that_do_not_meet(random: chance.Random, host: CoreHost, answer:
     return with_partition(answer, records=bytes(batch.data))
 
 
+def _with_a_version_to_come(random: chance.Random, host: CoreHost, answer: Any) -> Any:
+    """A kraft.version that no release knows yet, or none ever will."""
+    core = host.running
+    is_followed = isinstance(core.state.role_state, Follower) and not host.store.is_damaged and not core.state.disk_full
+    if not _says_anything(answer) or not is_followed:
+        return None
+    record = KRaftVersionRecord(kraft_version=random.choice((2, 2, -1)))
+    base = core.state.log.end_offset
+    batch = encode_control_batch([record], timestamp_ms=0, base_offset=base, epoch=core.epoch)
+    host.world.count("kraft.version to come")
+    return with_partition(answer, records=bytes(batch.data))
+
+
 def _of_an_epoch_that_falls(random: chance.Random, host: CoreHost, answer: Any) -> Any:
     last = host.running.state.log.last_epoch
     if not _says_anything(answer) or not only(answer).records or last < 1 or host.store.is_damaged:
         return None
     records = bytes(only(answer).records)
     return with_partition(answer, records=records[:EPOCH_AT] + struct.pack(">i", last - 1) + records[EPOCH_AT + 4 :])
+
+
+def _of_an_epoch_that_falls_later(random: chance.Random, host: CoreHost, answer: Any) -> Any:
+    """The last batch is of an older epoch than the one before it, and not than the log of the one that asks."""
+    if not _says_anything(answer) or not only(answer).records or host.store.is_damaged:
+        return None
+    try:
+        batches = _batches(answer)
+    except CorruptBatchError:  # it is bent already
+        return None
+    if len(batches) < 2 or batches[-2].epoch <= host.running.state.log.last_epoch:
+        return None
+    host.world.count("epoch that falls in an answer")
+    *parts, last = [bytes(batch.data) for batch in batches]
+    epoch = struct.pack(">i", batches[-2].epoch - 1)
+    return _joined(answer, [*parts, last[:EPOCH_AT] + epoch + last[EPOCH_AT + 4 :]])
 
 
 def _with_less_committed(random: chance.Random, host: CoreHost, answer: Any) -> Any:
@@ -409,7 +439,8 @@ BENDS: Final[Mapping[type, tuple[Bend, ...]]] = {
     EndQuorumEpochResponse: (*COMMON, _with_places_of_others),
     FetchResponse: (
         *COMMON, _with_places_of_others, _with_records_bent, _with_records_bent, _with_records_bent,
-        _of_an_epoch_that_falls, _with_less_committed, _diverging_where_it_cannot, _of_an_impossible_snapshot,
+        _with_a_version_to_come, _of_an_epoch_that_falls, _with_less_committed, _diverging_where_it_cannot,
+        _of_an_impossible_snapshot,
     ),
     FetchSnapshotResponse: (
         *COMMON, _with_places_of_others, of_another_piece, of_another_piece, of_another_place, of_another_size,
@@ -432,6 +463,11 @@ AIMED: Final[Mapping[type, tuple[Bend, ...]]] = {
     FetchSnapshotResponse: (of_another_place, of_another_size, of_another_piece),
     SnapshotHashResponse: (_of_another_file, _fails),
     DescribeQuorumResponse: (_fetched_at_another_time,),
-    FetchResponse: (_diverging_at_one_that_led, _with_voters_that_do_not_meet),
+    FetchResponse: (
+        _diverging_at_one_that_led,
+        _with_voters_that_do_not_meet,
+        _with_a_version_to_come,
+        _of_an_epoch_that_falls_later,
+    ),
 }
 """What is changed in the answers to questions that few replicas ask."""

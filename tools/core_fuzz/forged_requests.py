@@ -283,6 +283,22 @@ def _fetch_at_the_start_of_the_log(random: chance.Random, host: CoreHost, reques
     )
 
 
+def fetch_without_a_disk(random: chance.Random, host: CoreHost, request: Any) -> Any:
+    """A Fetch at the end of the log of a voter whose disk is known, which does not say it: that counts for nobody."""
+    core = host.running
+    voters = [voter.key.id for voter in core.voters.others(core.key) if voter.key.directory_id is not None]
+    if not voters:
+        return None
+    state = FetchRequest.ReplicaState(replica_id=random.choice(voters))
+    return with_partition(
+        attrs.evolve(request, replica_id=-1, replica_state=state),
+        current_leader_epoch=core.epoch,
+        fetch_offset=core.state.log.end_offset,
+        last_fetched_epoch=core.state.log.last_epoch,
+        replica_directory_id=ZERO_UUID,
+    )
+
+
 def _impossible_fetch(random: chance.Random, host: CoreHost, request: Any) -> Any:
     if random.random() < 0.25:
         return attrs.evolve(request, max_wait_ms=-1)
@@ -420,7 +436,8 @@ BENDS: Final[Mapping[type, tuple[Bend, ...]]] = {
     ),
     FetchRequest: (
         *COMMON, _of_other_voters, _fetch_of_a_stranger, _fetch_of_a_stranger, _fetch_of_a_stranger,
-        _fetch_at_the_start_of_the_log, _impossible_fetch, _fetch_of_another_size, _of_a_near_epoch,
+        _fetch_at_the_start_of_the_log, fetch_without_a_disk, fetch_without_a_disk, _impossible_fetch,
+        _fetch_of_another_size, _of_a_near_epoch,
     ),
     FetchSnapshotRequest: (
         *COMMON, _of_a_near_epoch, of_another_snapshot, of_another_snapshot,

@@ -32,6 +32,7 @@ from tools.core_fuzz.forged_answers import SPOILED
 from tools.core_fuzz.promises import BrokenPromiseError
 from tools.core_fuzz.store import CoreStore, PendingFlush, StoredSnapshot
 from tools.rules import Referee
+from tools.rules.status import judge_status
 
 if TYPE_CHECKING:
     from tools.core_fuzz.world import CoreWorld
@@ -71,6 +72,9 @@ class Letter:
 
 REBUILDS: Final = (ev.LogTruncated, ev.Repaired, ev.SnapshotInstalled, ev.SnapshotAdopted, ev.SnapshotLost)
 """After these the core must know its log anew."""
+
+LOOKED_AT_EVERY: Final = 8
+"""At each so many-th event a program looks at the status of the replica."""
 
 OPERATOR: Final = -100
 """The source of a request that no replica sends."""
@@ -263,6 +267,8 @@ class CoreHost:
         world.coverage.count(before, kind_of(event), answer_of(event, actions))
         if world.trace is not None:
             world.trace(f"{world.now_ms:6} {self.number} hears {kind_of(event)} {answer_of(event, actions)}")
+        if world.events % LOOKED_AT_EVERY == 0:
+            judge_status(self.referee.core)
         self._perform(actions)
         if type(event) in REBUILDS and self.core is not None and not self.events:
             world.promises.rebuilt(self)
@@ -304,6 +310,7 @@ class CoreHost:
         self.world.count("truncation")
         self.world.promises.truncated(self, dropped, had_holes=had_holes)
         self.events.insert(0, ev.LogTruncated(self.store.end_offset))
+        self.world.errands.was_cut(self)
 
     def _flush(self, action: act.FlushLog) -> None:
         self.store.flushes.append(PendingFlush(self.store.end_offset, action.log_version))

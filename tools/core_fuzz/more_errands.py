@@ -6,6 +6,10 @@
 | part | a leader leaves, and what it has answered before that comes after its good-bye; connections break meanwhile |
 | shear | a deposed leader loses the end of what it shares with its successor, behind which its own records are cut |
 | upgrade | a static quorum is made dynamic, once more before that is committed; one voter may be unable to follow |
+| patch | half-way through a snapshot that is to fill a hole the leader leaves, and others have it in other bytes |
+| stray | a state is wrong once, or for good, and compared when more is applied, or when the log begins later |
+
+A deposed leader of `shear` may be writing a snapshot, which is there when its log has been cut to before it.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from kraftlib.consensus import events as ev
-from kraftlib.types import Offset
+from kraftlib.types import BOOTSTRAP_SNAPSHOT, Offset, OffsetAndEpoch
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
 from kraftlib.wire.messages.fetch import FetchResponse
 from kraftlib.wire.messages.raft_voters import UpdateRaftVoterRequest
@@ -29,9 +33,17 @@ from tools.core_fuzz.forged_requests import STRANGER
 if TYPE_CHECKING:
     from tools.core_fuzz.host import CoreHost
 
-MORE_ERRANDS: Final = ("lag", "part", "shear", "upgrade")
-SHARE: Final = 0.6
+MORE_ERRANDS: Final = ("lag", "part", "shear", "patch")
+SHARE: Final = 0.75
 """So many runs have one of these."""
+
+UPGRADE: Final = "upgrade"
+UPGRADES: Final = 0.8
+"""So many of the runs with a static quorum have this one before all others, while it is static still."""
+
+STRAY: Final = "stray"
+STRAYS: Final = 0.6
+"""So many of the runs in which states are compared have this one, too."""
 
 
 class MoreErrands(ErrandTools):
@@ -39,13 +51,23 @@ class MoreErrands(ErrandTools):
 
     def _add_one_more(self, random: chance.Random) -> None:
         """Draw whether a run has one of these, and when."""
-        names = MORE_ERRANDS[:3] if self.world.is_dynamic else (*MORE_ERRANDS, "upgrade", "upgrade", "upgrade")
         if random.random() < SHARE:
-            self.wanted.insert(random.randint(0, len(self.wanted)), random.choice(names))
+            self.wanted.insert(random.randint(0, len(self.wanted)), random.choice(MORE_ERRANDS))
+        if self.world.states.are_compared and random.random() < STRAYS:
+            self.wanted.insert(random.randint(0, len(self.wanted)), STRAY)
+        if not self.world.is_dynamic and random.random() < UPGRADES:
+            self.wanted.insert(0, UPGRADE)
 
     def steps(self) -> Mapping[str, Callable[[], None]]:
         """Return how each begins."""
-        return {"lag": self._lag, "part": self._part, "shear": self._shear, "upgrade": self._upgrade}
+        return {
+            "lag": self._lag,
+            "part": self._part,
+            "shear": self._shear,
+            "patch": self._patch,
+            UPGRADE: self._upgrade,
+            STRAY: self._stray,
+        }
 
     # --- lag ---------------------------------------------------------------------------------------------------------
 
@@ -121,14 +143,88 @@ class MoreErrands(ErrandTools):
         self.phase.cut = frozenset()
         if heir is None or heir is deposed or not may_lose_something(self.world, deposed):
             return
-        if deposed.core is None or not deposed.store.lose_before(self.random, offset):
+        if deposed.core is None:
+            return
+        is_writing = self.random.random() < 0.4
+        if is_writing:
+            snapshot_id = OffsetAndEpoch(offset=offset, epoch=deposed.store.epoch_before(offset))
+            self.world.take_snapshot(deposed, snapshot_id, slowly=True)
+        if not deposed.store.lose_before(self.random, offset):
             return
         self._is_done("shear", "lost end of what is common")
-        if self.random.random() < 0.6:
+        if is_writing:
+            self._await("cut", deposed, self._finish_writing)
+        elif self.random.random() < 0.7:
             shared = [batch.end_offset for batch in heir.store.batches if batch.end_offset <= offset]
             self._retain_at(heir, self.random.choice((offset, heir.high_watermark, *shared[-3:])))
         deposed.come_upon_damage()
         self.phase.begin(self.random.randrange(60, 120), is_still=True)
+
+    def _finish_writing(self, host: CoreHost) -> None:
+        """Let a snapshot be there that ends behind the log, and let the log begin at it."""
+        while host.core is not None and host.slow:
+            host.hear_slow_disk()
+        newest = max(host.store.snapshots, default=None)
+        if host.core is not None and newest is not None and newest.offset > host.store.end_offset:
+            self.world.count("snapshot ahead of its log")
+            host.tell(ev.RetentionDue(newest))
+
+    # --- patch -------------------------------------------------------------------------------------------------------
+
+    def _patch(self) -> None:
+        leader = self._leader_of_some()
+        if leader is None:
+            return
+        self._append(leader, leader.store.end_offset + self.random.randrange(2, 5))
+        self.phase.begin(self.random.randrange(60, 120), is_still=True)
+        self.phase.then = lambda: self._tear(leader)
+
+    def _tear(self, leader: CoreHost) -> None:
+        """Let a voter lose records that no other one has any more: a snapshot stands in for them."""
+        if leader not in self.world.leaders() or leader.running.high_watermark is None:
+            return
+        offset = leader.running.high_watermark
+        found = [host for host in self.world.up() if host.key in leader.running.voters and host is not leader]
+        found = [host for host in found if max(host.store.snapshots, default=BOOTSTRAP_SNAPSHOT).offset < offset]
+        torn = self.random.choice(found) if found else None
+        if torn is None or not may_lose_something(self.world, torn):
+            return
+        if not torn.store.lose_before(self.random, offset):
+            return
+        for other in self.world.up():
+            if other is not torn:
+                self._retain_at(other, offset)
+        self._await("piece", torn, self._change_patch)
+        torn.come_upon_damage()
+        self.phase.begin(self.random.randrange(150, 300), is_still=True)
+
+    def _change_patch(self, torn: CoreHost) -> None:
+        if torn.store.holes and self._let_leader_go(torn):
+            self._is_done("patch", "interrupted patch")
+
+    # --- stray -------------------------------------------------------------------------------------------------------
+
+    def _stray(self) -> None:
+        leader, states = self._leader_of_some(), self.world.states
+        if leader is None:
+            return
+        voters = [host for host in self.world.up() if host.key in leader.running.voters and host is not leader]
+        voters = [host for host in voters if host.running.state.machine_failed_ms is None]
+        one, for_good = self.random.choice(voters) if voters else None, self.random.random() < 0.5
+        if one is None or not states.lead_astray(one, for_good=for_good):
+            return
+        self._append(leader, leader.store.end_offset + 2 * states.every + 1)
+        self.phase.begin(self.random.randrange(100, 200), is_still=True)
+        self.phase.then = lambda: self._compare_again(one, for_good=for_good)
+
+    def _compare_again(self, one: CoreHost, *, for_good: bool) -> None:
+        while one.core is not None and one.slow:
+            one.hear_slow_disk()
+        if one.core is not None and for_good:
+            self._retain_at(one, one.high_watermark)
+        self.world.states.compare_again()
+        self._is_done(STRAY, "states that are compared late")
+        self.phase.begin(self.random.randrange(100, 200), is_still=True)
 
     # --- upgrade -----------------------------------------------------------------------------------------------------
 
@@ -136,14 +232,24 @@ class MoreErrands(ErrandTools):
         leader = self._proved_leader()
         if leader is None or self.world.is_dynamic_at(leader):
             return
-        self._is_done("upgrade", "upgrade of all voters")
+        self._is_done(UPGRADE, "upgrade of all voters")
         voters = [host for host in self.world.up() if host.number in leader.running.voters.ids and host is not leader]
-        for place, voter in enumerate(voters):
-            update = made_up.update_of(voter, leader)
-            if place == 0 and self.random.random() < 0.3:
-                none = UpdateRaftVoterRequest.KRaftVersionFeature(min_supported_version=0, max_supported_version=0)
-                update = attrs.evolve(update, kraft_version_feature=none)
-            self.world.arrive(voter.number, leader, update)
-        if leader.core is not None:
+        unable = voters[:1] if self.random.random() < 0.3 else []
+        for voter in voters:
+            self._describe(voter, leader, is_able=voter not in unable)
+        self.world.plots.upgrade(leader)
+        for voter in unable:
+            self._describe(voter, leader, is_able=True)
+        if leader in self.world.leaders():
             self.world.plots.upgrade(leader)
         self.phase.begin(self.random.randrange(20, 60), is_still=True)
+
+    def _describe(self, voter: CoreHost, leader: CoreHost, *, is_able: bool) -> None:
+        """Let a voter say what it supports."""
+        if leader.core is None:
+            return
+        update = made_up.update_of(voter, leader)
+        if not is_able:
+            none = UpdateRaftVoterRequest.KRaftVersionFeature(min_supported_version=0, max_supported_version=0)
+            update = attrs.evolve(update, kraft_version_feature=none)
+        self.world.arrive(voter.number, leader, update)

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 from kraftlib.consensus import events as ev
 from kraftlib.types import Offset, ReplicaId
+from kraftlib.wire.messages.state_digest import StateDigestRequest, StateDigestResponse
 from tools.core_fuzz.promises import BrokenPromiseError
 
 if TYPE_CHECKING:
-    from tools.core_fuzz.host import CoreHost
+    from tools.core_fuzz.host import CoreHost, Letter
     from tools.core_fuzz.world import CoreWorld
 
 COMPARES: Final = 0.35
@@ -42,6 +43,35 @@ class States:
         """From where on a replica has a wrong state."""
         self._erred: ReplicaId | None = None
         """The replica whose state was wrong at one offset or several, and right again behind it."""
+        self._led_astray: tuple[ReplicaId, bool] | None = None
+        """The replica that is to err where its state is hashed next, and whether it does so for good."""
+        self._apart: ReplicaId | None = None
+        """The replica whose state is compared with no other for now: no StateDigest goes to it or from it."""
+
+    @property
+    def every(self) -> int:
+        """At how many offsets a state is hashed once."""
+        return self._every
+
+    def lead_astray(self, host: CoreHost, *, for_good: bool) -> bool:
+        """Let a replica err, which is not found before `compare_again`; whether it may."""
+        if not self.are_compared or not self._may_err(host):
+            return False
+        self._led_astray, self._apart = (host.number, for_good), host.number
+        return True
+
+    def compare_again(self) -> None:
+        """Let all states be compared again."""
+        self._led_astray = self._apart = None
+
+    def is_kept_apart(self, letter: Letter) -> bool:
+        """Whether a message compares the state of the replica that is kept apart."""
+        if self._apart is None or not isinstance(letter.body, StateDigestRequest | StateDigestResponse):
+            return False
+        return self._apart in (letter.source, letter.target)
+
+    def _may_err(self, host: CoreHost) -> bool:
+        return not self._wrong and self._erred in (None, host.number)
 
     def applied(self, host: CoreHost, high_watermark: Offset) -> None:
         """A replica takes what is below for committed, and applies it."""
@@ -50,21 +80,23 @@ class States:
         for batch in host.store.batches:
             is_new = host.high_watermark < batch.end_offset <= high_watermark
             if is_new and batch.base_offset // self._every != batch.end_offset // self._every:
-                is_free = not self._wrong and self._erred in (None, host.number)
-                if is_free and self.random.random() < self._errs:
+                errs = self._led_astray == (host.number, True)
+                if self._may_err(host) and (errs or self.random.random() < self._errs):
                     self._world.count("wrong state")
+                    self._led_astray = None if errs else self._led_astray
                     self._wrong[host.number] = batch.end_offset
                 host.slow.append(self.hashed(host, batch.end_offset))
 
     def hashed(self, host: CoreHost, offset: Offset) -> ev.StateHashed:
         """Return what a replica is told of its state at an offset."""
-        form = 1 if host.number == self._other_form else 0
+        form, errs = 1 if host.number == self._other_form else 0, self._led_astray == (host.number, False)
         text = f"{form}/{offset}"
         if self._wrong.get(host.number, offset + 1) <= offset:
             text += f" of {host.number}"
-        elif not self._wrong and self._erred in (None, host.number) and self.random.random() < self._errs / 2:
+        elif self._may_err(host) and (errs or self.random.random() < self._errs / 2):
             self._world.count("state that was wrong once")
             self._erred = host.number
+            self._led_astray = None if errs else self._led_astray
             text += f" of {host.number} once"
         return ev.StateHashed(offset=offset, snapshot_version=form, sha256=hashlib.sha256(text.encode()).digest())
 

@@ -203,6 +203,7 @@ class CoreWorld:
     def calm_down(self) -> None:
         """No more trouble: what is on its way arrives, in its order, and all that is down starts."""
         self.dying, self.phase.cut = 0.0, frozenset()
+        self.states.compare_again()
         self.oddities = attrs.evolve(
             self.oddities, identifies=0.0, hides_places=0.0, breaks=0.0, lacks_space=0.0, reads_badly=0.0
         )
@@ -352,6 +353,9 @@ class CoreWorld:
         host = self.hosts.get(letter.target)
         if host is None or (self.phase.cut and self._is_lost(letter)):
             return
+        if self.states.is_kept_apart(letter):
+            self._fail(letter, refused=False)
+            return
         if letter.is_answer:
             if host.core is None or host.life != letter.life:
                 return
@@ -490,7 +494,7 @@ class CoreWorld:
                 for other in self.up():
                     self.take_snapshot(other, newest)  # of the same id, perhaps in other bytes
 
-    def take_snapshot(self, host: CoreHost, wanted: OffsetAndEpoch | None = None) -> None:
+    def take_snapshot(self, host: CoreHost, wanted: OffsetAndEpoch | None = None, *, slowly: bool = False) -> None:
         """Let a replica take a snapshot of something that is committed, or this one, if there is anything new."""
         store, view, random = host.store, host.running.state.log, self.random
         # What is committed may be applied before it is flushed here: after a power loss a snapshot is ahead of its log.
@@ -515,7 +519,7 @@ class CoreWorld:
         if str(snapshot.controls) != str(controls):
             raise BrokenPromiseError("I14", f"{host} has other voters in snapshot {snapshot_id} than another replica")
         self.count("snapshot")
-        if self.oddities.random.random() < self.oddities.writes_slowly:
+        if slowly or self.oddities.random.random() < self.oddities.writes_slowly:
             host.write_slowly(snapshot_id, snapshot)
             return
         store.snapshots[snapshot_id] = snapshot

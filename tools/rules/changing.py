@@ -82,7 +82,7 @@ def _is_host(text: str) -> bool:
 
 
 class ChangeRules(SceneRules):
-    """RC5 to RC9."""
+    """RC5 to RC8."""
 
     HEARS = frozenset({AddRaftVoterRequest})
 

@@ -54,6 +54,8 @@ class Downloads:
         self._asked: dict[int, tuple[Any, int]] = {}
         self._wanted: list[act.Action] = []
         """The actions for the disk that must come next."""
+        self._is_proved = False
+        """Whether the leader has just proved to have the same bytes, which is a sign of life."""
 
     @property
     def is_active(self) -> bool:
@@ -161,6 +163,7 @@ class Downloads:
         is_same = response.error_code == ErrorCode.NONE and response.size == kept.size and bool(kept.digest)
         if is_same and response.digest == kept.digest:
             kept.unproven, kept.source_epoch = False, self._state.epoch
+            self._is_proved = True
         else:
             self._begin_anew(kept)
 
@@ -197,6 +200,12 @@ class Downloads:
         """Compare what the disk is asked for, what the leader is asked for, and what is known."""
         state = self._state
         role = state.role_state
+        is_proved, self._is_proved = self._is_proved, False
+        until_ms = state.now_ms + state.config.fetch_timeout_ms
+        is_heard = is_proved and role is self._role
+        if is_heard and isinstance(role, Follower) and not role.is_left and role.fetch_deadline_ms < until_ms:
+            text = f"a leader has proved its bytes, and is waited for until {role.fetch_deadline_ms}"
+            raise BrokenRuleError("RF35", f"{text}, must be until {until_ms}")
         if role is self._role or isinstance(role, Prospective):
             self._give_up_late_requests()  # a fetch timeout makes it stand, and is looked at after them
         if role is not self._role:

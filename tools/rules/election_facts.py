@@ -63,7 +63,7 @@ class Facts:
         """Whether a read waits: then BeginQuorumEpoch is sent for that, too."""
         self.machine_failed_ms: int | None = None
         self.last_resorts = 0
-        """How often it was elected since then."""
+        """The number of times that it was elected since then."""
         self.is_full = False
         self.full_since_ms = 0
         self.shutdown_ms: int | None = None

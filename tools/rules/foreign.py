@@ -42,12 +42,7 @@ class ForeignRules(SceneRules):
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self._counts: dict[str, int] = {}
-
-    def hearing(self, event: Any) -> None:
-        """As `SceneRules.hearing`."""
-        kind = type(event)
-        if kind is ev.RequestReceived or kind is ev.ResponseReceived:
-            self._counts = dict(self.scene.state.refused)
+        """The count of each mistake before this event."""
 
     def handled(self, event: Any) -> None:
         """As `SceneRules.handled`."""
@@ -57,6 +52,8 @@ class ForeignRules(SceneRules):
             self._rc17_a_refusal_is_counted(event)
         for sent in self.scene.requests:
             self._rc18_what_we_say_of_ourselves(sent.request)
+        if self._counts != self.scene.state.refused:
+            self._counts = dict(self.scene.state.refused)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -75,6 +72,8 @@ class ForeignRules(SceneRules):
             return
         if is_introduced and self._is_misdirected(request):
             self._counted(MISDIRECTED, type(request).__name__)
+        elif scene.state.refused.get(MISDIRECTED, 0) > self._counts.get(MISDIRECTED, 0):
+            raise self.broken("RC16", f"{type(request).__name__}: {MISDIRECTED!r} is counted, and it was meant for us")
         if said and ids and said != struct.pack(f">{len(ids)}i", *ids):
             text = "{" + ", ".join(map(str, ids)) + "}"
             self._refused(event, ErrorCode.INCONSISTENT_VOTER_SET, f"voters {text}")
@@ -128,8 +127,19 @@ class ForeignRules(SceneRules):
         if asked is None or type(asked.request) not in AMONG_REPLICAS:
             return
         reason = REASONS.get(event.response.error_code)
+        if reason is None and type(asked.request) in INTRODUCED and self._is_of_another_disk(event.response):
+            reason = NOT_THE_ONE_MEANT
         if reason is not None:
             self._counted(reason, f"the answer to {type(asked.request).__name__}")
+
+    def _is_of_another_disk(self, response: Any) -> bool:
+        """Whether another replica or disk answers than the one that was meant, in our epoch."""
+        partition = None if response.error_code else the_partition(response.topics)
+        if partition is None or partition.error_code != ErrorCode.INVALID_VOTER_KEY:
+            return False
+        scene = self.scene
+        known = -1 if scene.leader_before is None else scene.leader_before
+        return partition.leader_epoch == scene.epoch_before and partition.leader_id in (-1, known)
 
     # --- ourselves ----------------------------------------------------------------------------------------------------
 

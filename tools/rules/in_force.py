@@ -1,4 +1,4 @@
-"""Which voters are in force, and with which records a leader opens its epoch (KIP-853)."""
+"""Which voters are in force, with which records a leader opens its epoch (KIP-853), and what it notes of a Fetch."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from kraftlib.consensus import events as ev
 from kraftlib.consensus.roles import Leader
 from kraftlib.records.control import decode_control
 from kraftlib.records.control_messages import KRaftVersionRecord, LeaderChangeMessage, VotersRecord
+from kraftlib.types import ReplicaKey
 from tools.rules.scene import Scene
 from tools.rules.verdict import SceneRules
 from tools.rules.voter_sets import Seat, seats_of_record, seats_of_set, shown
@@ -24,7 +25,7 @@ def own_seat(scene: Scene) -> Seat:
 
 
 class InForceRules(SceneRules):
-    """RC1 to RC4."""
+    """RC1 to RC4, RC9."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
@@ -49,6 +50,8 @@ class InForceRules(SceneRules):
             self._rc2_a_leader_knows_its_voters()
         if type(event) is ev.SnapshotCreated:
             self._rc4_a_snapshot_names_its_voters(event)
+        elif scene.fetched_as is not None:
+            self._rc9_what_a_fetch_says_is_noted(scene.fetched_as)
 
     def _rc1_the_latest_set_is_in_force(self) -> None:
         scene, history = self.scene, self.scene.state.log.voters
@@ -115,3 +118,11 @@ class InForceRules(SceneRules):
         if said != expected:
             text = f"the voters at {last}, which a snapshot must record, are {shown(said)}"
             raise self.broken("RC4", f"{text}, and the log says {shown(expected)}")
+
+    def _rc9_what_a_fetch_says_is_noted(self, key: ReplicaKey) -> None:
+        scene, heard = self.scene, self.scene.heard[key]
+        known = scene.role.progress.get(key.id) if scene.voters.admits(key) else scene.role.observers.get(key)
+        said = None if known is None else (known.end_offset, known.heard_ms, known.last_caught_up_ms)
+        expected = heard.offset, heard.at_ms, heard.caught_up_ms
+        if said != expected:
+            raise self.broken("RC9", f"of the Fetch of {key} the leader notes {said}, and must note {expected}")

@@ -110,8 +110,14 @@ class ReadRules(SceneRules):
                 response = action.response
                 if type(response) is ReadBarrierResponse:
                     error = response.error_code
+                    self._rc10_the_epoch_is_told(response)
                     outcomes[action.request_id] = Outcome(None if error else response.offset, error)
         return outcomes
+
+    def _rc10_the_epoch_is_told(self, response: ReadBarrierResponse) -> None:
+        scene = self.scene
+        if response.leader_epoch not in (scene.epoch_before, scene.state.epoch):
+            raise self.broken("RC10", f"a read is answered with {response}, in epoch {scene.state.epoch}")
 
     # --- what becomes of it -------------------------------------------------------------------------------------------
 
@@ -129,6 +135,9 @@ class ReadRules(SceneRules):
                 raise self.broken("RC12", f"{text}: round {self._round}, confirmed {self._confirmed}")
         if self._reads:
             self.wakes_by("RC11", min(read.deadline_ms for read in self._reads), "a read is over")
+            known = sorted(read.deadline_ms for read in self.scene.state.reads)
+            if known != (until := sorted(read.deadline_ms for read in self._reads)):
+                raise self.broken("RC11", f"reads wait until {known}, and must until {until}")
         if type(role) is Leader:
             self._rc13_voters_are_asked()
         elif type(role) is Follower:

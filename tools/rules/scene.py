@@ -77,6 +77,8 @@ class Scene:
         self.flushed_before: Offset = 0
         self.heard: dict[ReplicaKey, Heard] = {}
         """Of the leadership that goes on."""
+        self.fetched_as: ReplicaKey | None = None
+        """The sender of the Fetch that the event is, if the leader takes note of it; None if not."""
         self.sent: dict[int, Sent] = {}
         self.answered: Sent | None = None
         """The request that the event answers; None also where its answer is not waited for any more."""
@@ -173,6 +175,7 @@ class Scene:
     def see(self, event: Any, actions: Sequence[act.Action]) -> None:
         """Take note of what came of it."""
         self._read(actions)
+        self.fetched_as = None
         if type(event) is ev.RequestReceived and self.leads_on:
             if type(event.request) is FetchRequest:
                 self._note_fetch(event)
@@ -262,6 +265,7 @@ class Scene:
         elif 0 < heard.end_then <= offset and heard.fetched_ms is not None:
             heard.caught_up_ms = max(heard.caught_up_ms or 0, heard.fetched_ms)
         heard.end_then, heard.fetched_ms, heard.offset = end, now_ms, offset
+        self.fetched_as = key
 
     def _note_piece(self, event: ev.RequestReceived[Any]) -> None:
         if event.request_id in self.responses:

@@ -199,4 +199,31 @@ MUTANTS: Final = (
         profiles=CORE,
         slow=True,
     ),
+    Mutant(
+        "older-difference-quarantines",
+        "a state that agrees is quarantined for how it differed at an earlier offset",
+        (Edit("consensus.extensions.state_digests.judge", "elif offset > digests.agreed_offset:", "else:"),),
+        profiles=CORE,
+        slow=True,
+    ),
+    Mutant(
+        "begun-anew-forgets-what-for",
+        "a snapshot that fills a hole is not used for it once its download begins anew",
+        (Edit("consensus.extensions.snapshot_hash._begin_anew", ", fills=download.fills)", ")"),),
+        profiles=CORE,
+        slow=True,
+    ),
+    Mutant(
+        "retention-beyond-the-end",
+        "a log whose end was cut off is told to begin behind it, at a snapshot that was written meanwhile",
+        (
+            Edit(
+                "consensus.snapshots.handle_retention_due",
+                "min(state.committed_offset, state.log.end_offset)",
+                "state.committed_offset",
+            ),
+        ),
+        profiles=CORE,
+        slow=True,
+    ),
 )
