@@ -175,8 +175,19 @@ class Cluster:
         return self.lab.tools.run(main, "--bootstrap-server", self.bootstrap, *words, text=text).ok()
 
     def topics(self, *words: object) -> Output:
-        """Run `kafka-topics`."""
-        return self.tool(TOPICS, *words)
+        """Run `kafka-topics`; a topic that it creates is known to every broker when this returns."""
+        done = self.tool(TOPICS, *words)
+        if "--create" in words:
+            wanted = ("--describe", "--topic", words[words.index("--topic") + 1])
+            for node in self.brokers:
+                place = ("--bootstrap-server", node.endpoint)
+                wait_for(
+                    f"{wanted[-1]} at broker {node.node_id}",
+                    lambda node=node, place=place: (
+                        not node.running or not self.lab.tools.run(TOPICS, *place, *wanted).status
+                    ),
+                )
+        return done
 
     def configure(self, kind: str, name: object, setting: str) -> None:
         """Run `kafka-configs --alter`."""
