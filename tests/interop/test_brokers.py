@@ -152,14 +152,15 @@ def administration(cluster: Cluster) -> None:
         "prefixed",
     )
     cluster.tool(ACLS, "--add", *rule)
-    assert "User:ann" in cluster.tool(ACLS, "--list", "--topic", "orders", "--resource-pattern-type", "match").out
+    match = ("--topic", "orders", "--resource-pattern-type", "match")
+    wait_for("the rule at each broker", lambda: "User:ann" in cluster.tool(ACLS, "--list", *match).out)
     for setting in ("producer_byte_rate=1000", "SCRAM-SHA-256=[password=secret]"):
         cluster.configure("users", "ann", setting)
     shown = cluster.tool(CONFIGS, "--entity-type", "users", "--entity-name", "ann", "--describe").out
     assert "producer_byte_rate=1000.0" in shown
     assert "SCRAM-SHA-256=iterations=4096" in shown
     cluster.tool(ACLS, "--remove", "--force", *rule)
-    assert "User:ann" not in cluster.tool(ACLS, "--list").out
+    wait_for("no rule at any broker", lambda: "User:ann" not in cluster.tool(ACLS, "--list").out)
     for name in (FIRST_BROKER, ""):
         words = ("--entity-name", name) if name else ("--entity-default",)
         cluster.tool(CONFIGS, "--entity-type", "brokers", *words, "--alter", "--add-config", "log.retention.ms=900000")
