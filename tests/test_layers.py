@@ -105,6 +105,7 @@ BANNED_EXCEPT: Final[dict[tuple[str, str], str]] = {
     ("cli", "import of a computed name"): "the commands: names from a table in the same file",
     ("analysis", "import of a computed name"): "valueDecoder: whoever sets options of a reader runs code of their own",
     ("wire", "import of a computed name"): "the messages of an API: names from its own enumeration of APIs",
+    ("codec", "exec"): "generated.py: a text of names and types that our own declarations give, and of nothing else",
     ("testing", "import of a computed name"): "machine_contract: a class that its caller holds, in another process",
 }
 

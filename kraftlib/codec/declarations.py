@@ -114,19 +114,27 @@ class Message(Struct):
 
     valid_versions: ClassVar[Versions]
     flexible_versions: ClassVar[Versions]
+    is_frequent: ClassVar[bool]
+    """Whether its codecs are generated (`kraftlib.codec.generated`)."""
 
 
 M = TypeVar("M", bound=Message)
 
 
-def message(*, kind: Kind, versions: str, flexible: str, api_key: int = -1) -> Callable[[type[M]], type[M]]:
-    """Say what a message is: its kind and number, the versions that exist, and which of them are flexible."""
+def message(
+    *, kind: Kind, versions: str, flexible: str, api_key: int = -1, frequent: bool = False
+) -> Callable[[type[M]], type[M]]:
+    """Say what a message is: its kind and number, the versions that exist, and which of them are flexible.
+
+    `frequent`: there are thousands of it a second, so that it pays to generate its codec.
+    """
 
     def decorate(cls: type[M]) -> type[M]:
         cls.kind = kind
         cls.api_key = api_key
         cls.valid_versions = parse_versions(versions)
         cls.flexible_versions = parse_versions(flexible)
+        cls.is_frequent = frequent
         structs: list[type[Struct]] = [cls, *nested_structs(cls)]
         for struct_class in structs:
             for attribute in attrs.fields(struct_class):

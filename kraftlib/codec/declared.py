@@ -28,8 +28,9 @@ from kraftlib.codec.declarations import (
     uuid,
 )
 from kraftlib.codec.field_types import FieldCodec
+from kraftlib.codec.generated import generated
 from kraftlib.codec.reader import Buffer, Reader
-from kraftlib.codec.struct_codec import struct_codec
+from kraftlib.codec.struct_codec import field_codec, struct_codec
 from kraftlib.errors import LocalProtocolError, RemoteProtocolError
 
 __all__ = [
@@ -98,5 +99,10 @@ def write_into(out: bytearray, value: Message, version: int) -> None:
 def _build(cls: type[Message], version: int, error: type[LocalProtocolError | RemoteProtocolError]) -> FieldCodec:
     if version not in cls.valid_versions:
         raise error(f"{cls.__name__} has no version {version}, only {cls.valid_versions}")
-    codec = _codecs[cls, version] = struct_codec(cls, cls, version)
+    codec = struct_codec(cls, cls, version)
+    if cls.is_frequent:
+        codec = generated(
+            cls, version, codec, lambda declaration: field_codec(declaration, cls, version, flexible=True)
+        )
+    _codecs[cls, version] = codec
     return codec

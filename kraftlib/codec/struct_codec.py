@@ -5,7 +5,8 @@ written in one go, which is where the speed comes from. In flexible versions the
 
     uvarint count, then per field, by ascending tag: uvarint tag, uvarint size, value
 
-Steps are closures over what the declarations say: nothing is generated as text, and nothing is looked up per message.
+Steps are closures over what the declarations say, and nothing is looked up per message. The most frequent messages have
+functions of their own before them (`kraftlib.codec.generated`).
 Structs nest as deep as the declarations do, so a peer cannot make them deeper.
 """
 
@@ -66,7 +67,7 @@ def struct_codec(cls: type[Struct], owner: type[Message], version: int) -> Field
     absent: list[tuple[str, Any]] = []
     for name, declaration, default in declared_fields(cls):
         if version in declaration.versions:
-            codec = _field_codec(declaration, owner, version, flexible=flexible)
+            codec = field_codec(declaration, owner, version, flexible=flexible)
             is_tagged = version in declaration.tagged
             (tagged if is_tagged else inline).append(_Field(name, declaration, default, codec))
         elif not declaration.ignorable:
@@ -77,7 +78,8 @@ def struct_codec(cls: type[Struct], owner: type[Message], version: int) -> Field
     return FieldCodec(_reader_of(cls, steps, tags), _writer_of(cls, steps, tags, absent, version), min_size)
 
 
-def _field_codec(declaration: Declaration, owner: type[Message], version: int, *, flexible: bool) -> FieldCodec:
+def field_codec(declaration: Declaration, owner: type[Message], version: int, *, flexible: bool) -> FieldCodec:
+    """Build the codec of one field of a message, or of a struct in it."""
     if declaration.flexible is not None:
         flexible = version in declaration.flexible
     nullable = version in declaration.nullable

@@ -127,7 +127,7 @@ class Watched(enum.IntEnum):
 # Commands -----------------------------------------------------------------------------------------
 
 
-@message(kind="data", versions="0", flexible="0+")
+@message(kind="data", versions="0", flexible="0+", frequent=True)
 @frozen(kw_only=True, eq=False, repr=False)
 class Identity(Message):
     """The identity of a call; it stands in front of every command. A repeated call has the same one."""
@@ -152,7 +152,7 @@ class OpenSession(Message):
     """For people."""
 
 
-@message(kind="data", versions="0", flexible="0+")
+@message(kind="data", versions="0", flexible="0+", frequent=True)
 @frozen(kw_only=True, eq=False, repr=False)
 class KeepAlive(Message):
     """Renew the session. Every other command does so, too."""
@@ -192,7 +192,7 @@ class Expire(Message):
         revision: int = int64("0+")
 
 
-@message(kind="data", versions="0", flexible="0+")
+@message(kind="data", versions="0", flexible="0+", frequent=True)
 @frozen(kw_only=True, eq=False, repr=False)
 class Transact(Message):
     """If all conditions hold, do all of `then`, else all of `otherwise`: atomically, in order."""
@@ -232,7 +232,7 @@ class Transact(Message):
         delta: int = int64("0+")
 
 
-@message(kind="data", versions="0", flexible="0+")
+@message(kind="data", versions="0", flexible="0+", frequent=True)
 @frozen(kw_only=True, eq=False, repr=False)
 class Acquire(Message):
     """Bid for `permits` of the `limit` of a lock; they are granted first come, first served.
@@ -251,7 +251,7 @@ class Acquire(Message):
     """End all other bids of this owner for this lock first, granted ones, too."""
 
 
-@message(kind="data", versions="0", flexible="0+")
+@message(kind="data", versions="0", flexible="0+", frequent=True)
 @frozen(kw_only=True, eq=False, repr=False)
 class Release(Message):
     """End the bid that this session made in the earlier call `number`, granted or not. Repeated: nothing changes.
@@ -276,7 +276,7 @@ KINDS: Final[Mapping[int, type[Message]]] = {
 # Results, questions, answers ------------------------------------------------------------------------
 
 
-@message(kind="data", versions="0", flexible="0+")
+@message(kind="data", versions="0", flexible="0+", frequent=True)
 @frozen(kw_only=True, eq=False, repr=False)
 class Result(Message):
     """The result of a command, kept until the caller acknowledges it."""
@@ -306,7 +306,7 @@ class Result(Message):
         """DELETE_PREFIX: there are more such keys."""
 
 
-@message(kind="data", versions="0", flexible="0+")
+@message(kind="data", versions="0", flexible="0+", frequent=True)
 @frozen(kw_only=True, eq=False, repr=False)
 class Question(Message):
     """A read, see `Ask`."""
@@ -323,7 +323,7 @@ class Question(Message):
     session: UUID = uuid("0+")
 
 
-@message(kind="data", versions="0", flexible="0+")
+@message(kind="data", versions="0", flexible="0+", frequent=True)
 @frozen(kw_only=True, eq=False, repr=False)
 class Answer(Message):
     """The answer to a question, and what a watch delivers."""

@@ -6,7 +6,7 @@ from kraftlib.codec.declared import Message, binary, int16, int32, int64, messag
 from kraftlib.frozen import frozen
 
 
-@message(kind="request", api_key=30_004, versions="0", flexible="0+")
+@message(kind="request", api_key=30_004, versions="0", flexible="0+", frequent=True)
 @frozen(kw_only=True, eq=False, repr=False)
 class CallRequest(Message):
     """A command of the replicated machine, which bears the identity by which a repetition is recognised."""
@@ -16,7 +16,7 @@ class CallRequest(Message):
     command: bytes = binary("0+")
 
 
-@message(kind="response", api_key=30_004, versions="0", flexible="0+")
+@message(kind="response", api_key=30_004, versions="0", flexible="0+", frequent=True)
 @frozen(kw_only=True, eq=False, repr=False)
 class CallResponse(Message):
     """The machine's result and the place of its record, or the reason why there is none."""

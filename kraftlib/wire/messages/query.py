@@ -7,7 +7,7 @@ from kraftlib.frozen import frozen
 from kraftlib.wire.bounds import QUESTION_BYTES
 
 
-@message(kind="request", api_key=30_005, versions="0", flexible="0+")
+@message(kind="request", api_key=30_005, versions="0", flexible="0+", frequent=True)
 @frozen(kw_only=True, eq=False, repr=False)
 class QueryRequest(Message):
     """A question to the replicated machine."""
@@ -19,7 +19,7 @@ class QueryRequest(Message):
     question: bytes = binary("0+", most=QUESTION_BYTES)
 
 
-@message(kind="response", api_key=30_005, versions="0", flexible="0+")
+@message(kind="response", api_key=30_005, versions="0", flexible="0+", frequent=True)
 @frozen(kw_only=True, eq=False, repr=False)
 class QueryResponse(Message):
     """The answer, and the offset of the last record that is in it."""
