@@ -19,7 +19,7 @@ from kraftlib.types import ZERO_UUID, Endpoint, Offset, ReplicaId, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest
-from tools.rules.voter_sets import VotersByOffset
+from tools.rules.voter_sets import Seats, VotersByOffset
 
 OTHERS: Final = -1_000_000
 """Destinations from here down are connections of their own, beside the one between two replicas."""
@@ -212,19 +212,21 @@ class Scene:
                 self.controls.append(action)
             elif kind is act.AppendToLog:
                 if any(batch.is_control for batch in action.batches):
+                    before = self.voters.latest
                     self.voters.append(action.batches)
                     self.voters_changed = True
-                    self._rename()
+                    self._rename(before)
             elif kind is act.TruncateLog:
                 self.voters.truncate(action.end_offset)
                 self.voters_changed = True
             elif kind is act.DeleteBefore:
                 self.voters.forget_before(action.snapshot_id.offset)
 
-    def _rename(self) -> None:
+    def _rename(self, before: Seats) -> None:
         """The Fetches of a voter without a known directory still count when the log names its directory."""
         for voter_id, seat in self.voters.latest.items():
-            unnamed = self.heard.pop(ReplicaKey(voter_id), None) if seat.directory_id is not None else None
+            was_unknown = voter_id in before and before[voter_id].directory_id is None
+            unnamed = self.heard.pop(ReplicaKey(voter_id), None) if was_unknown and seat.directory_id else None
             if unnamed is not None:
                 self.heard.setdefault(ReplicaKey(voter_id, seat.directory_id), unnamed)
         for voter_id in self.voters.latest:

@@ -21,7 +21,7 @@ from tools.core_fuzz.themes import THEMES
 from tools.core_fuzz.world import CoreWorld
 from tools.simulate.seeds import run_seed
 
-SEEDS_MAX = 30
+SEEDS_MAX = 60
 
 
 def bug(name: str, where: str, old: str, new: str) -> Mutant:
@@ -121,7 +121,7 @@ def test_no_piece_is_said_to_be_the_last_one_of_a_shorter_file() -> None:
 
 def test_a_vote_that_binds_is_never_asked_for_with_a_longer_log() -> None:
     """Nobody could tell: the vote would be counted for a log that its asker does not have."""
-    world = CoreWorld(1, THEMES["core-lies"])
+    world = CoreWorld(3, THEMES["core-lies"])
     seen = 0
     for _ in range(1_500):
         world.step()
