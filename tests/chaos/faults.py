@@ -210,6 +210,9 @@ class Faults:
 
     async def _fill(self) -> str | None:
         for replica in (taken := self._take()):
+            if not replica.has_reserve:  # nobody can start on a disk that has no byte left, and rightly says so
+                self._give_back(replica)
+                return None
             await asyncio.to_thread(replica.fill_disk)
             await self._rest(0.5, 4.0)
             if killed := self._chance.random() < 0.5:

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from kraftlib.cli.cluster import free_ports
 from kraftlib.cli.lines import LineClient
+from kraftlib.storage import names
 from kraftlib.storage.directory import InitialController, format_directory
 from kraftlib.types import Endpoint, ReplicaId, new_uuid, parse_endpoint, uuid_text
 from tests.chaos.links import Network
@@ -168,6 +169,11 @@ class Replica:
         if not self._clock.exists():
             self.move_clock(0)
         return {"LD_PRELOAD": str(self._shim), "KRAFTLIB_CHAOS_CLOCK": str(self._clock)}
+
+    @property
+    def has_reserve(self) -> bool:
+        """Whether it keeps space for a full disk. It takes that again within seconds after a disk was full."""
+        return (self.directory / names.PARTITION_DIRECTORY / names.RESERVE).exists()
 
     def fill_disk(self) -> None:
         """Leave not a byte on its disk."""
