@@ -272,6 +272,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     known = [make().name for make in FRAMES]
     if unknown := set(options.target) - set(known):
         parser.error(f"--target {unknown.pop()!r}: known are {', '.join(known)}")
+    if options.controller and not options.port:
+        parser.error("--controller says whose port is attacked: give --port, too")
     if options.frame is not None:
         return _read_again(options)
     if options.of_commit:

@@ -91,3 +91,6 @@ def test_a_run_is_told_to_programs(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--target", "nothing"])
     assert "known are requests, responses" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["--controller"])
+    assert "give --port, too" in capsys.readouterr().err
