@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from kraftlib.coordination.access import LINEARIZABLE, AtLeast, Change, Consistency, Done, Gone
+from kraftlib.coordination.arguments import check_bytes, check_consistency, check_since, check_timeout
 from kraftlib.coordination.machine import ServiceMachine
 from kraftlib.errors import ClosedError, ConfigError, RefusedError, TimedOutError
 from kraftlib.runtime.committed import CommittedRecord
@@ -76,6 +77,8 @@ class MemoryAccess:
 
     async def call(self, command: bytes, *, timeout_ms: int) -> Done:
         """Apply a command."""
+        check_bytes("command", command)
+        check_timeout(timeout_ms)
         self._check_open()
         try:
             self.machine.check(command)
@@ -88,6 +91,9 @@ class MemoryAccess:
         self, question: bytes, *, consistency: Consistency = LINEARIZABLE, timeout_ms: int
     ) -> tuple[Offset, bytes]:
         """Answer from the state, which is never behind."""
+        check_bytes("question", question)
+        check_consistency(consistency)
+        check_timeout(timeout_ms)
         self._check_open()
         if isinstance(consistency, AtLeast) and consistency.offset > self.machine.applied:
             try:
@@ -101,6 +107,8 @@ class MemoryAccess:
 
     async def watch(self, selector: bytes, since: Offset | None) -> AsyncIterator[Change]:
         """Yield what is applied from now on, or after `since`."""
+        check_bytes("selector", selector)
+        check_since(since)
         position = self.machine.applied if since is None else since
         while True:
             self._check_open()

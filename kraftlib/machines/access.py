@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Final, cast
 
 from kraftlib.coordination.access import LINEARIZABLE, Access, Change, Consistency, Done, Gone, Machine
+from kraftlib.coordination.arguments import check_bytes, check_whole
 from kraftlib.errors import ConfigError, ProtocolError, UnsupportedError
 from kraftlib.machines.machines import Machines
 from kraftlib.machines.messages import NAME_BYTES_MAX, Command, decode, encode
@@ -92,23 +93,24 @@ class MachineAccess:
             raise ConfigError(f"{machine!r} is no name of a machine: expected text of 1 to {NAME_BYTES_MAX} bytes")
         self._access: Final = access
         self._machine: Final = machine
-        self._version: Final = version
+        self._version: Final = check_whole("version", version, least=1)
 
     async def call(self, command: bytes, *, timeout_ms: int) -> Done:
         """Have the machine apply a command. See `Access.call`."""
-        record = encode(Command(machine=self._machine, version=self._version, value=command))
+        value = check_bytes("command", command)
+        record = encode(Command(machine=self._machine, version=self._version, value=value))
         return await self._access.call(record, timeout_ms=timeout_ms)
 
     async def query(
         self, question: bytes, *, consistency: Consistency = LINEARIZABLE, timeout_ms: int
     ) -> tuple[Offset, bytes]:
         """Ask the machine. See `Access.query`."""
-        asked = joined(self._machine, question)
+        asked = joined(self._machine, check_bytes("question", question))
         return await self._access.query(asked, consistency=consistency, timeout_ms=timeout_ms)
 
     async def watch(self, selector: bytes, since: Offset | None) -> AsyncIterator[Change]:
         """Yield what changes in the machine. See `Access.watch`."""
-        async for change in self._access.watch(joined(self._machine, selector), since):
+        async for change in self._access.watch(joined(self._machine, check_bytes("selector", selector)), since):
             yield change
 
 

@@ -6,6 +6,7 @@ import contextlib
 from typing import Final
 
 from kraftlib.coordination.access import LINEARIZABLE, Consistency
+from kraftlib.coordination.arguments import OFFSET_MAX, check_consistency, check_whole
 from kraftlib.coordination.messages import (
     NONE,
     OPERATIONS_MAX,
@@ -18,7 +19,7 @@ from kraftlib.coordination.messages import (
     Transact,
     Watched,
 )
-from kraftlib.errors import ConfigError, TermLostError
+from kraftlib.errors import TermLostError
 from kraftlib.recipes.session import Session
 from kraftlib.recipes.sessions import SharedSession, scope
 from kraftlib.types import Offset, new_uuid, uuid_text
@@ -39,12 +40,14 @@ class Counter:
 
     async def add(self, delta: int = 1) -> int:
         """Add `delta` and return the sum. Raises: RefusedError, if that is beyond 64 bits."""
+        check_whole("delta", delta, least=-OFFSET_MAX)
         session = await self._sessions.get()
         result = await session.call(Transact(then=(Operation(do=Do.ADD, key=self._key, delta=delta),)))
         return int(result.items[0].value or b"0")
 
     async def value(self, *, consistency: Consistency = LINEARIZABLE) -> int:
         """Return the number; 0 at first."""
+        check_consistency(consistency)
         session = await self._sessions.get()
         _, answer = await session.ask(Question(ask=Ask.KEYS, name=self._key), consistency)
         return int(answer.rows[0].value or b"0") if answer.rows else 0
@@ -82,8 +85,7 @@ class DoubleBarrier:
     """
 
     def __init__(self, sessions: SharedSession, name: str, *, size: int) -> None:
-        if not 1 <= size <= SIZE_MAX:
-            raise ConfigError(f"size={size} must lie within 1 and {SIZE_MAX}: one transaction looks at all members")
+        check_whole("size", size, least=1, most=SIZE_MAX)  # one transaction looks at all members
         self.name = name
         self.size = size
         self._sessions = sessions

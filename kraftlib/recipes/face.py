@@ -6,7 +6,8 @@ from types import TracebackType
 from typing import Final
 
 from kraftlib.coordination.access import Access
-from kraftlib.errors import ConfigError
+from kraftlib.coordination.arguments import check_text, check_timeout, check_whole
+from kraftlib.coordination.commands import TTL_MS_MAX, TTL_MS_MIN
 from kraftlib.recipes.counting import Barrier, Counter, DoubleBarrier
 from kraftlib.recipes.groups import LockingQueue, Party, Queue
 from kraftlib.recipes.locks import Election, Lease, Lock, RWLock, Semaphore
@@ -33,9 +34,9 @@ class Recipes:
 
     def __init__(self, access: Access, *, owner: str = "", ttl_ms: int = TTL_MS, timeout_ms: int = TIMEOUT_MS) -> None:
         """`owner` names this process to others. `timeout_ms` is how long a call looks for a leader."""
-        for name, value in (("ttl_ms", ttl_ms), ("timeout_ms", timeout_ms)):
-            if not isinstance(value, int) or value < 1:
-                raise ConfigError(f"{name}={value!r} must be a whole number of ms, at least 1")
+        check_text("owner", owner)
+        check_whole("ttl_ms", ttl_ms, least=TTL_MS_MIN, most=TTL_MS_MAX)
+        check_timeout(timeout_ms)
         self._sessions = SharedSession(access, ttl_ms=ttl_ms, owner=owner, timeout_ms=timeout_ms)
         self._sigterm = ExitAtSigterm()
 
@@ -64,54 +65,48 @@ class Recipes:
 
     def election(self, name: str, *, identity: str = "") -> Election:
         """One leader at a time, with a fencing token."""
-        return Election(self._sessions, _named(name), identity=identity)
+        return Election(self._sessions, check_text("name", name, may_be_empty=False), identity=identity)
 
     def lock(self, name: str) -> Lock:
         """One holder at a time."""
-        return Lock(self._sessions, _named(name))
+        return Lock(self._sessions, check_text("name", name, may_be_empty=False))
 
     def rwlock(self, name: str) -> RWLock:
         """Many readers or one writer."""
-        return RWLock(self._sessions, _named(name))
+        return RWLock(self._sessions, check_text("name", name, may_be_empty=False))
 
     def semaphore(self, name: str, *, limit: int, permits: int = 1) -> Semaphore:
         """At most `limit` permits at a time."""
-        return Semaphore(self._sessions, _named(name), limit=limit, permits=permits)
+        return Semaphore(self._sessions, check_text("name", name, may_be_empty=False), limit=limit, permits=permits)
 
     def lease(self, name: str) -> Lease:
         """A lock that is had at once or not at all."""
-        return Lease(self._sessions, _named(name))
+        return Lease(self._sessions, check_text("name", name, may_be_empty=False))
 
     def map(self, name: str) -> ReplicatedMap:
         """Keys and values, with revisions, transactions and watches."""
-        return ReplicatedMap(self._sessions, _named(name))
+        return ReplicatedMap(self._sessions, check_text("name", name, may_be_empty=False))
 
     def counter(self, name: str) -> Counter:
         """A number to which each addition counts once."""
-        return Counter(self._sessions, _named(name))
+        return Counter(self._sessions, check_text("name", name, may_be_empty=False))
 
     def barrier(self, name: str) -> Barrier:
         """Holds up all that wait for it."""
-        return Barrier(self._sessions, _named(name))
+        return Barrier(self._sessions, check_text("name", name, may_be_empty=False))
 
     def double_barrier(self, name: str, *, size: int) -> DoubleBarrier:
         """`size` processes begin together and end together."""
-        return DoubleBarrier(self._sessions, _named(name), size=size)
+        return DoubleBarrier(self._sessions, check_text("name", name, may_be_empty=False), size=size)
 
     def party(self, name: str, *, identity: str = "") -> Party:
         """A group whose members see each other."""
-        return Party(self._sessions, _named(name), identity=identity)
+        return Party(self._sessions, check_text("name", name, may_be_empty=False), identity=identity)
 
     def queue(self, name: str) -> Queue:
         """First in, first out."""
-        return Queue(self._sessions, _named(name))
+        return Queue(self._sessions, check_text("name", name, may_be_empty=False))
 
     def locking_queue(self, name: str) -> LockingQueue:
         """A queue whose items are removed only when their work is done."""
-        return LockingQueue(self._sessions, _named(name))
-
-
-def _named(name: object) -> str:
-    if not isinstance(name, str) or not name:
-        raise ConfigError(f"{name!r} is no name: expected text that is not empty")
-    return name
+        return LockingQueue(self._sessions, check_text("name", name, may_be_empty=False))

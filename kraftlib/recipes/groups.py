@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator
 import attrs
 
 from kraftlib.coordination.access import LINEARIZABLE, AtLeast
+from kraftlib.coordination.arguments import check_bytes, check_text
 from kraftlib.coordination.messages import (
     NONE,
     Answer,
@@ -21,7 +22,7 @@ from kraftlib.coordination.messages import (
     Transact,
     Watched,
 )
-from kraftlib.errors import ClosedError, ConfigError, SessionEndedError, TermLostError
+from kraftlib.errors import ClosedError, SessionEndedError, TermLostError
 from kraftlib.recipes.calls import LATER
 from kraftlib.recipes.holding import Holding
 from kraftlib.recipes.pages import PAGE, all_rows
@@ -65,7 +66,7 @@ class Party(Holding[Membership]):
         self.name = name
         self._sessions = sessions
         self._scope = scope("party", name)
-        self._identity = identity or sessions.owner
+        self._identity = check_text("identity", identity) or sessions.owner
 
     async def acquire(self) -> Membership:
         """Join; a block does so by itself, and leaves."""
@@ -106,8 +107,9 @@ class Queue:
 
     async def put(self, value: bytes) -> Offset:
         """Append an item and return its offset."""
+        check_bytes("value", value)
         session = await self._sessions.get()
-        append = Operation(do=Do.APPEND, key=self._scope, value=_bytes(value))
+        append = Operation(do=Do.APPEND, key=self._scope, value=value)
         return (await session.call(Transact(then=(append,)))).offset
 
     async def get(self) -> bytes:
@@ -196,8 +198,9 @@ class LockingQueue(Holding[Claim]):
 
     async def put(self, value: bytes) -> Offset:
         """Append an item and return its offset."""
+        check_bytes("value", value)
         session = await self._sessions.get()
-        append = Operation(do=Do.APPEND, key=self._items, value=_bytes(value))
+        append = Operation(do=Do.APPEND, key=self._items, value=value)
         return (await session.call(Transact(then=(append,)))).offset
 
     async def acquire(self) -> Claim:
@@ -259,9 +262,3 @@ def _put_back(taken: Result) -> Transact | None:
 
 def _is_put(row: Answer.Row) -> bool:
     return row.event == Event.PUT
-
-
-def _bytes(value: object) -> bytes:
-    if not isinstance(value, bytes):
-        raise ConfigError(f"{value!r} is no item: expected bytes, for instance text.encode()")
-    return value

@@ -15,6 +15,7 @@ from typing import cast
 import attrs
 
 from kraftlib.coordination.access import LINEARIZABLE
+from kraftlib.coordination.arguments import check_text, check_timeout, check_whole
 from kraftlib.coordination.commands import LIMIT_MAX
 from kraftlib.coordination.messages import Acquire, Answer, Ask, Event, Question, Selector, Watched
 from kraftlib.errors import ensure
@@ -62,6 +63,8 @@ class Lock(Holding[Term]):
 
         Raises: TimedOutError; SessionEndedError, RefusedError, OutcomeUnknownError. It is not held then.
         """
+        if timeout_ms is not None:
+            check_timeout(timeout_ms)
         term = await acquire_term(await self._sessions.get(), self._bid, name=self.name, timeout_ms=timeout_ms)
         ensure(term is not None, f"the bid for {self.name!r} waits, and was over without being granted")
         return cast("Term", term)
@@ -90,6 +93,7 @@ class Election(Lock):
     """
 
     def __init__(self, sessions: SharedSession, name: str, *, identity: str = "") -> None:
+        check_text("identity", identity)
         super().__init__(sessions, name, kind="election", owner=identity, replace=bool(identity))
 
     async def leader(self) -> Holder | None:
@@ -137,6 +141,8 @@ class Semaphore(Lock):
     """`permits` of `limit`; all that use it at a time give it the same limit."""
 
     def __init__(self, sessions: SharedSession, name: str, *, limit: int, permits: int = 1) -> None:
+        check_whole("limit", limit, least=1, most=LIMIT_MAX)
+        check_whole("permits", permits, least=1, most=limit)
         super().__init__(sessions, name, kind="semaphore", limit=limit, permits=permits)
 
 

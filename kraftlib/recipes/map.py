@@ -15,7 +15,17 @@ from typing import Final
 import attrs
 
 from kraftlib.coordination.access import LINEARIZABLE, STALE, Consistency
+from kraftlib.coordination.arguments import (
+    check_bytes,
+    check_consistency,
+    check_flag,
+    check_since,
+    check_text,
+    check_whole,
+)
+from kraftlib.coordination.commands import ROWS_MAX, TTL_MS_MAX, TTL_MS_MIN
 from kraftlib.coordination.messages import (
+    EXISTS,
     NONE,
     Answer,
     Ask,
@@ -127,21 +137,22 @@ class ReplicatedMap:
 
     async def get(self, key: str, *, consistency: Consistency = LINEARIZABLE) -> Entry | None:
         """Return the entry of a key."""
-        _, answer = await self._ask(Question(ask=Ask.KEYS, name=self._scope + key), consistency)
+        _, answer = await self._ask(Question(ask=Ask.KEYS, name=self._key(key)), consistency)
         return self._entry(answer.rows[0]) if answer.rows else None
 
     async def peek(self, key: str) -> tuple[Entry | None, Offset]:
         """Return the entry as the replica that is asked has it, and the offset of its last record. No round trip."""
-        offset, answer = await self._ask(Question(ask=Ask.KEYS, name=self._scope + key), STALE)
+        offset, answer = await self._ask(Question(ask=Ask.KEYS, name=self._key(key)), STALE)
         return (self._entry(answer.rows[0]) if answer.rows else None), offset
 
     async def range(
         self, prefix: str = "", *, after: str = "", most: int = PAGE, consistency: Consistency = LINEARIZABLE
     ) -> list[Entry]:
         """Return the entries whose keys begin with `prefix`, in order: `most` of those that sort after `after`."""
-        question = Question(
-            ask=Ask.KEYS, name=self._scope + prefix, prefix=True, after=after and self._scope + after, most=most
-        )
+        check_text("after", after)
+        check_whole("most", most, least=1, most=ROWS_MAX)
+        begin = self._scope + check_text("prefix", prefix)
+        question = Question(ask=Ask.KEYS, name=begin, prefix=True, after=after and self._scope + after, most=most)
         _, answer = await self._ask(question, consistency)
         return [self._entry(row) for row in answer.rows]
 
@@ -150,8 +161,8 @@ class ReplicatedMap:
 
         `watch(prefix=prefix, since=state.offset)` goes on from there: together they keep a copy of the map.
         """
+        selector = Selector(watched=Watched.PREFIX, name=self._scope + check_text("prefix", prefix))
         session = await self._sessions.get()
-        selector = Selector(watched=Watched.PREFIX, name=self._scope + prefix)
         offset, answer = await session.ask(question_of(selector))
         rows: Sequence[Answer.Row] = answer.rows
         if answer.more:
@@ -160,7 +171,8 @@ class ReplicatedMap:
 
     async def history(self, key: str, *, since: Offset = NONE) -> list[MapChange]:
         """Return the changes of a key after the record at `since`, as far back as they are kept."""
-        question = Question(ask=Ask.HISTORY, name=self._scope + key, number=since)
+        check_whole("since", since, least=NONE)
+        question = Question(ask=Ask.HISTORY, name=self._key(key), number=since)
         _, _, rows = await all_rows((await self._sessions.get()).ask, question, LINEARIZABLE)
         return [self._change(row) for row in rows]
 
@@ -173,8 +185,9 @@ class ReplicatedMap:
         `since`: the revision that a write returned, or the offset that `peek` did. Nothing is lost and nothing comes
         twice. Where history is gone, a MapState comes first. Leaving the loop ends it.
         """
-        watched = Watched.PREFIX if key is None else Watched.KEY
-        selector = Selector(watched=watched, name=self._scope + (prefix if key is None else key))
+        check_since(since)
+        name = self._scope + check_text("prefix", prefix) if key is None else self._key(key)
+        selector = Selector(watched=Watched.PREFIX if key is None else Watched.KEY, name=name)
         session = await self._sessions.get()
         async for changes in session.watch(selector, since):
             if changes.full:
@@ -184,8 +197,12 @@ class ReplicatedMap:
                 yield self._change(row)
 
     async def _ask(self, question: Question, consistency: Consistency) -> tuple[Offset, Answer]:
+        check_consistency(consistency)
         session = await self._sessions.get()
         return await session.ask(question, consistency)
+
+    def _key(self, key: str) -> str:
+        return self._scope + check_text("key", key)
 
     def _entry(self, row: Answer.Row) -> Entry:
         key = row.name.removeprefix(self._scope)
@@ -214,13 +231,15 @@ class ReplicatedMap:
         self, key: str, *, expect: Offset | bytes, value: bytes, fence: Term | None = None
     ) -> Offset | None:
         """Write a key if it has the revision, or the value, `expect`; return its revision, or None if it has not."""
+        if not isinstance(expect, bytes):
+            check_whole("expect", expect, least=ABSENT)
         condition = Is(key, expect) if isinstance(expect, bytes) else At(key, expect)
         done = await self.transaction([Put(key, value)], conditions=[condition], fence=fence)
         return done.offset if done.succeeded else None
 
     async def delete(self, key: str, *, fence: Term | None = None) -> bool:
         """Delete a key; return whether there was one."""
-        operation = Transact.Operation(do=Do.DELETE, key=self._scope + key)
+        operation = Transact.Operation(do=Do.DELETE, key=self._key(key))
         result = await self._call([], [operation], [], fence)
         return result.items[0].revision != NONE
 
@@ -233,12 +252,10 @@ class ReplicatedMap:
         fence: Term | None = None,
     ) -> Outcome:
         """If all `conditions` hold, do all of `then`, else all of `otherwise`; atomically, and once."""
-        tests = [
-            Transact.Condition(key=self._scope + test.key, value=test.value)
-            if isinstance(test, Is)
-            else Transact.Condition(key=self._scope + test.key, revision=test.revision)
-            for test in conditions
-        ]
+        for name, given in (("then", then), ("conditions", conditions), ("otherwise", otherwise)):
+            if isinstance(given, str | bytes) or not isinstance(given, Sequence):
+                raise ConfigError(f"{name}={given!r} must be a list, such as [Put(key, value)] or [At(key, revision)]")
+        tests = [self._condition(test) for test in conditions]
         yes, no = ([self._operation(one) for one in branch] for branch in (then, otherwise))
         result = await self._call(tests, yes, no, fence)
         done = then if result.succeeded else otherwise
@@ -250,15 +267,27 @@ class ReplicatedMap:
         return Outcome(result.succeeded, result.offset, read)
 
     def _operation(self, one: Put | Delete | Get) -> Transact.Operation:
-        key = self._scope + one.key
         match one:
             case Put(value=value, ttl_ms=ttl_ms, ephemeral=ephemeral):
-                if not isinstance(value, bytes):
-                    raise ConfigError(f"{value!r} is no value: expected bytes, for instance text.encode()")
+                check_bytes("value", value)
+                check_whole("ttl_ms", ttl_ms, least=TTL_MS_MIN if ttl_ms else 0, most=TTL_MS_MAX)
+                check_flag("ephemeral", ephemeral)
+                key = self._key(one.key)
                 return Transact.Operation(do=Do.PUT, key=key, value=value, ttl_ms=ttl_ms, ephemeral=ephemeral)
             case Delete():
-                return Transact.Operation(do=Do.DELETE, key=key)
-        return Transact.Operation(do=Do.GET, key=key)
+                return Transact.Operation(do=Do.DELETE, key=self._key(one.key))
+            case Get():
+                return Transact.Operation(do=Do.GET, key=self._key(one.key))
+        raise ConfigError(f"{one!r} is no operation: expected Put, Delete or Get of kraftlib.recipes.map")
+
+    def _condition(self, test: Is | At) -> Transact.Condition:
+        match test:
+            case Is(value=value):
+                return Transact.Condition(key=self._key(test.key), value=check_bytes("value", value))
+            case At(revision=revision):
+                check_whole("revision", revision, least=EXISTS)
+                return Transact.Condition(key=self._key(test.key), revision=revision)
+        raise ConfigError(f"{test!r} is no condition: expected Is or At of kraftlib.recipes.map")
 
     async def _call(
         self,
@@ -267,6 +296,8 @@ class ReplicatedMap:
         otherwise: Sequence[Transact.Operation],
         fence: Term | None,
     ) -> Result:
+        if fence is not None and not isinstance(fence, Term):
+            raise ConfigError(f"fence={fence!r} must be a term, as `async with lock as term` gives it, not its token")
         session = await self._sessions.get()
         fences = () if fence is None else (fence.fence,)
         return await session.call(

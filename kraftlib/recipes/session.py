@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Final, NamedTuple
 
 from kraftlib.coordination.access import LINEARIZABLE, Access, Consistency
+from kraftlib.coordination.arguments import check_timeout
 from kraftlib.coordination.commands import decode, encode
 from kraftlib.coordination.messages import NONE, Answer, CloseSession, KeepAlive, OpenSession, Question, Selector
 from kraftlib.errors import ClosedError, SessionEndedError
@@ -119,6 +120,8 @@ class Session(Calls):
 
     async def renew(self, *, timeout_ms: int | None = None) -> None:
         """Renew the session now. Raises: SessionEndedError, RefusedError, OutcomeUnknownError."""
+        if timeout_ms is not None:
+            check_timeout(timeout_ms)
         await self.call(KeepAlive(), number=0, timeout_ms=timeout_ms)
 
     # --- reads -------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ async def test_a_name_is_text(name: object) -> None:
     async with clients(1) as (access, [kraft]):
         calls = access.calls
         for method in (kraft.lock, kraft.map, kraft.election, kraft.queue):
-            with pytest.raises(ConfigError, match="expected text"):
+            with pytest.raises(ConfigError, match="must be text"):
                 method(name)  # type: ignore[operator]
         assert access.calls == calls
 

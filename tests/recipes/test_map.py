@@ -9,7 +9,6 @@ import pytest
 
 from kraftlib.coordination.access import LINEARIZABLE, AtLeast, Consistency
 from kraftlib.coordination.history import CHANGES_MAX
-from kraftlib.errors import ConfigError
 from kraftlib.recipes.map import ABSENT, At, Delete, Entry, Get, Is, MapChange, MapState, Put
 from tests.recipes.world import Troubled, clients
 
@@ -154,13 +153,3 @@ async def test_the_history_of_a_key_has_all_changes_that_are_kept() -> None:
             await kraft.map("settings").put("k", b"%d" % number)
         changes = await kraft.map("settings").history("k")
         assert [change.value for change in changes] == [b"%d" % number for number in range(1_200)]
-
-
-async def test_a_value_that_is_no_bytes_is_refused_before_anything_is_sent() -> None:
-    async with clients(1) as (access, [kraft]):
-        calls = access.calls
-        with pytest.raises(ConfigError, match="expected bytes"):
-            await kraft.map("settings").put("k", "text")  # type: ignore[arg-type]
-        with pytest.raises(ConfigError):
-            await kraft.map("settings").put("k", b"", ttl_ms=2**40)
-        assert access.calls == calls

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 from kraftlib.codec.declarations import Message
 from kraftlib.coordination.access import LINEARIZABLE, AtLeast, Change, Consistency, Done, Linearizable
+from kraftlib.coordination.arguments import check_bytes, check_consistency, check_since, check_timeout
 from kraftlib.coordination.net.connection import Connection, LostError, connected_to
 from kraftlib.coordination.net.watching import Watching
 from kraftlib.errors import (
@@ -69,9 +70,12 @@ def connect(
     `servers` are replicas that were opened with `kraftlib.open`: `host:port` or `unix:/path`, separated by commas.
     `tls` and `sasl` are the tables `[tls]` and `[sasl]` of a configuration. Raises: ConfigError.
     """
+    for name, value, wanted in (("tls", tls, TlsConfig), ("sasl", sasl, SaslConfig)):
+        if value is not None and not isinstance(value, wanted):
+            raise ConfigError(f"{name}={value!r} must be a {wanted.__name__} of kraftlib.security.{name}, or None")
     if isinstance(servers, str):
         servers = [parse_endpoint(text.strip()) for text in servers.split(",") if text.strip()]
-    endpoints = tuple(servers)
+    endpoints = tuple(servers) if isinstance(servers, Iterable) else ()
     if not endpoints or not all(isinstance(endpoint, Endpoint) for endpoint in endpoints):
         raise ConfigError(f"servers={servers!r} must name the replicas to ask, such as '10.0.0.1:9191,10.0.0.2:9191'")
     return ClientAccess(endpoints, Login(tls=tls, sasl=sasl))
@@ -119,7 +123,9 @@ class ClientAccess:
 
     async def call(self, command: bytes, *, timeout_ms: int) -> Done:
         """Have a command committed and applied. See `Access.call`."""
-        self._check_open(timeout_ms)
+        check_bytes("command", command)
+        check_timeout(timeout_ms)
+        self.check_open()
         if len(command) > PROPOSED_BYTES:
             raise RefusedError(too_large("a command", len(command)))
         attempts = _Attempts(timeout_ms)
@@ -137,7 +143,7 @@ class ClientAccess:
                     f"the command was sent, and whether it is applied is not known after {timeout_ms} ms: "
                     f"{attempts.reason}; call again with the same bytes"
                 ) from None
-            self._check_open(timeout_ms)
+            self.check_open()
             raise UnavailableError(f"nothing was appended within {timeout_ms} ms: {attempts.reason}") from None
         except KraftError as error:
             if attempts.in_doubt:
@@ -148,7 +154,10 @@ class ClientAccess:
         self, question: bytes, *, consistency: Consistency = LINEARIZABLE, timeout_ms: int
     ) -> tuple[Offset, bytes]:
         """Ask the applied state. See `Access.query`."""
-        self._check_open(timeout_ms)
+        check_bytes("question", question)
+        check_consistency(consistency)
+        check_timeout(timeout_ms)
+        self.check_open()
         if len(question) > PROPOSED_BYTES:
             raise ConfigError(too_large("a question", len(question)))
         attempts = _Attempts(timeout_ms)
@@ -170,7 +179,7 @@ class ClientAccess:
 
     def watch(self, selector: bytes, since: Offset | None) -> AsyncIterator[Change]:
         """Yield what changes. See `Access.watch`."""
-        return self._watching.watch(selector, since)
+        return self._watching.watch(check_bytes("selector", selector), check_since(since))
 
     async def _try(self, request: Callable[[int], Message], response_class: type[M], attempts: _Attempts) -> M | None:
         """Ask once; None, if another attempt may do better. Raises: an error that another attempt would meet again."""
@@ -254,11 +263,6 @@ class ClientAccess:
         """Raises: ClosedError."""
         if self._closed:
             raise ClosedError("this client is closed")
-
-    def _check_open(self, timeout_ms: int) -> None:
-        self.check_open()
-        if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int) or timeout_ms < 1:
-            raise ConfigError(f"timeout_ms={timeout_ms!r} must be a whole number of milliseconds, at least 1")
 
 
 def too_large(what: str, size: int) -> str:

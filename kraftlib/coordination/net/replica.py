@@ -12,11 +12,12 @@ import attrs
 
 from kraftlib.config import RaftConfig
 from kraftlib.coordination.access import LINEARIZABLE, Change, Consistency, Done, Machine
+from kraftlib.coordination.arguments import check_bytes, check_consistency, check_since, check_timeout
 from kraftlib.coordination.machine import ServiceMachine
 from kraftlib.coordination.net.server import WAIT_MAX_MS, AccessServer
 from kraftlib.coordination.net.service import PULL_MAX_BYTES, Pull
 from kraftlib.errors import ConfigError
-from kraftlib.runtime.client.arguments import check_config, check_whole_timeout
+from kraftlib.runtime.client.arguments import check_config
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.listener import StateMachine
 from kraftlib.types import Offset
@@ -72,20 +73,24 @@ class ReplicaAccess:
 
     async def call(self, command: bytes, *, timeout_ms: int) -> Done:
         """Have a command committed and applied. See `Access.call`."""
-        check_whole_timeout(timeout_ms)
+        check_bytes("command", command)
+        check_timeout(timeout_ms)
         return await self._server.do(self._server.service.call(command, timeout_ms=timeout_ms))
 
     async def query(
         self, question: bytes, *, consistency: Consistency = LINEARIZABLE, timeout_ms: int
     ) -> tuple[Offset, bytes]:
         """Ask the applied state. See `Access.query`."""
-        check_whole_timeout(timeout_ms)
+        check_bytes("question", question)
+        check_consistency(consistency)
+        check_timeout(timeout_ms)
         asked = self._server.service.query(question, consistency=consistency, timeout_ms=timeout_ms)
         return await self._server.do(asked)
 
     async def watch(self, selector: bytes, since: Offset | None) -> AsyncIterator[Change]:
         """Yield what changes. See `Access.watch`."""
-        position = since
+        check_bytes("selector", selector)
+        position = check_since(since)
         while True:
             try:
                 (pulled,) = await self._server.do(self._pull(Pull(selector, position)))
