@@ -6,7 +6,7 @@ of a version of a message is built on first use and kept.
 
 from __future__ import annotations
 
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from kraftlib.codec.declarations import (
     Message,
@@ -71,7 +71,7 @@ def read(cls: type[M], source: Reader | Buffer, version: int, *, expect_end: boo
     """
     codec = _codecs.get((cls, version)) or _build(cls, version, RemoteProtocolError)
     reader = source if isinstance(source, Reader) else Reader(source)
-    value = cast("M", codec.read(reader))
+    value: M = codec.read(reader)
     if expect_end:
         reader.expect_end()
     return value

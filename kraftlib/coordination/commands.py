@@ -42,8 +42,14 @@ VERSION: Final = 0
 COMMAND_BYTES_MAX: Final = PROPOSED_BYTES
 """Any replica takes a command, and forwards it."""
 
+HEADER_BYTES: Final = 2
+"""The kind and the version, in front of a command."""
+
 NAME_BYTES_MAX: Final = 1_024
 """Bytes of UTF-8 of a key, of the name of a lock, and of an owner."""
+
+NAME_CHARACTERS: Final = NAME_BYTES_MAX // 4
+"""So many characters are never more bytes: each has four at most."""
 
 TTL_MS_MIN: Final = 100
 TTL_MS_MAX: Final = 24 * 3_600_000
@@ -52,6 +58,9 @@ ROWS_MAX: Final = 10_000
 """Rows of an answer."""
 
 _DOS: Final = frozenset(Do)
+_WITH_ANY_NAME: Final = frozenset({Do.DELETE_PREFIX, Do.APPEND, Do.TAKE})
+_ADD: Final = int(Do.ADD)
+_PUT_NUMBERED: Final = int(Do.PUT_NUMBERED)
 _KIND_OF: Final = {message: kind for kind, message in KINDS.items()}
 M = TypeVar("M", bound=Message)
 
@@ -86,8 +95,10 @@ def decode_command(data: bytes) -> Command:
     """
     if len(data) > COMMAND_BYTES_MAX:
         raise RemoteProtocolError(f"a command of {len(data)} bytes is larger than {COMMAND_BYTES_MAX}")
-    reader = Reader(data)
-    kind, version = reader.int8(), reader.int8()
+    if len(data) < HEADER_BYTES:
+        raise RemoteProtocolError(f"a command of {len(data)} bytes has no kind and version")
+    reader = Reader(data, HEADER_BYTES)
+    kind, version = data[0], data[1]
     message = KINDS.get(kind)
     if message is None or version != VERSION:
         raise UnsupportedError(f"command {kind} in version {version} is not known to this release: upgrade the replica")
@@ -118,53 +129,56 @@ def broken_rule(command: Command) -> str:
         case OpenSession(ttl_ms=ttl_ms, owner=owner):
             return _ttl_rule(ttl_ms) or _name_rule(owner, may_be_empty=True)
         case Transact() as body:
-            return _first(_transact_rules(body))
+            return _transact_rule(body)
         case Acquire() as body:
-            return _first(_acquire_rules(body, sequence))
+            return _acquire_rule(body, sequence)
         case Release(number=number) if not 1 <= number < sequence:
             return f"number={number} with sequence={sequence}: only an earlier call is released, by a numbered one"
     return ""
 
 
-def _transact_rules(body: Transact) -> Iterable[str]:
+def _transact_rule(body: Transact) -> str:
     for fence in body.fences:
-        yield _name_rule(fence.lock)
+        if rule := _name_rule(fence.lock):
+            return rule
     for condition in body.conditions:
-        yield _name_rule(condition.key)
-    yield from _numbered_rules(body.then)
-    yield from _numbered_rules(body.otherwise)
+        if rule := _name_rule(condition.key):
+            return rule
+    if rule := _numbered_rule(body.then) or _numbered_rule(body.otherwise):
+        return rule
     for operation in (*body.then, *body.otherwise):
-        if operation.do not in _DOS:
-            yield f"operation {operation.do} is not known"
-        may_be_empty = operation.do in (Do.DELETE_PREFIX, Do.APPEND, Do.TAKE)
-        yield _name_rule(operation.key, may_be_empty=may_be_empty)
-        if operation.ttl_ms:
-            yield _ttl_rule(operation.ttl_ms)
+        if rule := _operation_rule(operation):
+            return rule
+    return ""
 
 
-def _numbered_rules(branch: Iterable[Transact.Operation]) -> Iterable[str]:
+def _operation_rule(operation: Transact.Operation) -> str:
+    if operation.do not in _DOS:
+        return f"operation {operation.do} is not known"
+    rule = _name_rule(operation.key, may_be_empty=operation.do in _WITH_ANY_NAME)
+    return rule or (_ttl_rule(operation.ttl_ms) if operation.ttl_ms else "")
+
+
+def _numbered_rule(branch: Iterable[Transact.Operation]) -> str:
     added = False
     for operation in branch:
-        added |= operation.do == Do.ADD
-        if operation.do == Do.PUT_NUMBERED:
+        added |= operation.do == _ADD
+        if operation.do == _PUT_NUMBERED:
             if not added:
-                yield f"the number in {operation.key!r} is that of an ADD before it, and there is none"
+                return f"the number in {operation.key!r} is that of an ADD before it, and there is none"
             if PLACEHOLDER not in operation.key:
-                yield f"the key {operation.key!r} has no place for its number: put {PLACEHOLDER!r} there"
-            yield _name_rule(operation.key.replace(PLACEHOLDER, "0" * NUMBER_DIGITS, 1))
+                return f"the key {operation.key!r} has no place for its number: put {PLACEHOLDER!r} there"
+            if rule := _name_rule(operation.key.replace(PLACEHOLDER, "0" * NUMBER_DIGITS, 1)):
+                return rule
+    return ""
 
 
-def _acquire_rules(body: Acquire, sequence: int) -> Iterable[str]:
-    yield _name_rule(body.lock)
-    yield _name_rule(body.owner, may_be_empty=not body.replace)
+def _acquire_rule(body: Acquire, sequence: int) -> str:
+    if rule := _name_rule(body.lock) or _name_rule(body.owner, may_be_empty=not body.replace):
+        return rule
     if not 1 <= body.permits <= body.limit:
-        yield f"permits={body.permits} must be 1 to limit={body.limit}"
-    if not sequence:
-        yield "a bid needs a sequence number, by which it is released"
-
-
-def _first(reasons: Iterable[str]) -> str:
-    return next((reason for reason in reasons if reason), "")
+        return f"permits={body.permits} must be 1 to limit={body.limit}"
+    return "" if sequence else "a bid needs a sequence number, by which it is released"
 
 
 def _ttl_rule(ttl_ms: int) -> str:
@@ -174,8 +188,8 @@ def _ttl_rule(ttl_ms: int) -> str:
 
 
 def _name_rule(name: str, *, may_be_empty: bool = False) -> str:
-    if 0 < len(name) <= NAME_BYTES_MAX // 4:
-        return ""  # a character has four bytes at most
+    if 0 < len(name) <= NAME_CHARACTERS:
+        return ""
     if not name and not may_be_empty:
         return "a name must not be empty"
     size = len(name.encode())

@@ -13,8 +13,8 @@ count: the measured time goes on unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final, TypeVar
 
 from kraftlib.coordination.commands import encode_command
 from kraftlib.coordination.keys import Keys
@@ -24,6 +24,10 @@ from kraftlib.types import Epoch, Offset
 
 LOOK_MS: Final = 100
 """A leader looks this often, or more often."""
+
+T = TypeVar("T")
+Deadlines = dict[object, tuple[Offset, int]]
+"""The record by which each session or key was last renewed, and its deadline in ms."""
 
 PAUSE_MS: Final = 5 * LOOK_MS
 """A leader that has not looked for longer was paused."""
@@ -37,29 +41,23 @@ class Expiry:
         self._looked_ms = 0
         self._paused_ms = 0
         """All pauses of this epoch."""
-        self._deadlines: dict[object, tuple[Offset, int]] = {}
-        """By session or key: the record that it was last renewed by, and the deadline in ms."""
+        self._sessions: Deadlines = {}
+        """By the offset at which each was opened."""
+        self._keys: Deadlines = {}
 
     def due(self, epoch: Epoch, now_ms: int, *, sessions: Collection[Session], keys: Keys) -> Sequence[bytes]:
         """Return commands that end what is over, at most `EXPIRE_MAX` sessions and keys each."""
         if epoch != self._epoch:
-            self._epoch, self._deadlines = epoch, {}
+            self._epoch, self._sessions, self._keys = epoch, {}, {}
             self._looked_ms, self._paused_ms = now_ms, 0
         now_ms = self._without_pauses(now_ms)
-        known, self._deadlines = self._deadlines, {}
-        over = [
-            Expire.SessionRow(session=session.id, renewed=session.renewed)
-            for session in sessions
-            if self._is_over(known, session.id, session.renewed, session.ttl_ms, now_ms)
-        ]
-        rows = [
-            Expire.KeyRow(key=key, revision=revision)
-            for key, revision, ttl_ms in _timed(keys)
-            if self._is_over(known, key, revision, ttl_ms, now_ms)
-        ]
+        over, self._sessions = _over(self._sessions, _alive(sessions), now_ms)
+        timed, self._keys = _over(self._keys, _timed(keys), now_ms)
+        ended = [Expire.SessionRow(session=session.id, renewed=session.renewed) for session in over]
+        rows = [Expire.KeyRow(key=key, revision=keys.values[key].revision) for key in timed]
         return [
-            encode_command(Expire(epoch=epoch, sessions=tuple(over[at:end]), keys=tuple(rows[at:end])))
-            for at in range(0, max(len(over), len(rows)), EXPIRE_MAX)
+            encode_command(Expire(epoch=epoch, sessions=tuple(ended[at:end]), keys=tuple(rows[at:end])))
+            for at in range(0, max(len(ended), len(rows)), EXPIRE_MAX)
             for end in [at + EXPIRE_MAX]
         ]
 
@@ -69,17 +67,26 @@ class Expiry:
             self._paused_ms += since_ms - LOOK_MS  # an instance that is slow for ever still comes to an end
         return now_ms - self._paused_ms
 
-    def _is_over(
-        self, known: Mapping[object, tuple[Offset, int]], thing: object, renewed: Offset, ttl_ms: int, now_ms: int
-    ) -> bool:
-        seen, deadline = known.get(thing, (None, 0))
-        if seen != renewed:
-            deadline = now_ms + ttl_ms
-        self._deadlines[thing] = renewed, deadline
-        return now_ms >= deadline
+
+def _over(known: Deadlines, things: Iterable[tuple[T, object, Offset, int]], now_ms: int) -> tuple[list[T], Deadlines]:
+    """Return those of the things that are over, and the deadlines of all. A leader does this with thousands of them."""
+    over: list[T] = []
+    deadlines: Deadlines = {}
+    for thing, name, renewed, ttl_ms in things:
+        deadline = known.get(name)
+        if deadline is None or deadline[0] != renewed:
+            deadline = renewed, now_ms + ttl_ms
+        deadlines[name] = deadline
+        if now_ms >= deadline[1]:
+            over.append(thing)
+    return over, deadlines
 
 
-def _timed(keys: Keys) -> Iterable[tuple[str, Offset, int]]:
+def _alive(sessions: Iterable[Session]) -> Iterable[tuple[Session, Offset, Offset, int]]:
+    return [(session, session.opened, session.renewed, session.ttl_ms) for session in sessions]
+
+
+def _timed(keys: Keys) -> Iterable[tuple[str, str, Offset, int]]:
     for key in keys.timed:
         value = keys.values[key]
-        yield key, value.revision, value.ttl_ms
+        yield key, key, value.revision, value.ttl_ms

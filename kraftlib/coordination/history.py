@@ -24,7 +24,8 @@ Row = Answer.Row
 
 def row_size(row: Row) -> int:
     """Return what a change counts for."""
-    return 64 + len(row.name) + len(row.value or b"") + len(row.owner)
+    value = row.value
+    return 64 + len(row.name) + len(row.owner) + (0 if value is None else len(value))
 
 
 def selects(selector: Selector, row: Row) -> bool:
@@ -52,12 +53,13 @@ class History:
         self._changes = sum(len(rows) for _, rows in self.records)
         self._bytes = sum(row_size(row) for _, rows in self.records for row in rows)
 
-    def add(self, offset: Offset, rows: Sequence[Row]) -> None:
+    def add(self, offset: Offset, rows: tuple[Row, ...]) -> None:
         """Take what a record has changed, and forget what is beyond the bound."""
-        self.records.append((offset, tuple(rows)))
-        self._names.append(_names_of(rows))
+        self.records.append((offset, rows))
+        self._names.append(BEFORE_NAME + rows[0].name if len(rows) == 1 else _names_of(rows))
         self._changes += len(rows)
-        self._bytes += sum(map(row_size, rows))
+        for row in rows:
+            self._bytes += row_size(row)
         if self._changes > CHANGES_MAX or self._bytes > BYTES_MAX:
             self._forget()
 

@@ -23,8 +23,10 @@ from kraftlib.coordination.messages import (
     Transact,
 )
 from kraftlib.coordination.sorted_names import SortedNames
+from kraftlib.frozen import frozen
 from kraftlib.types import Offset
 
+PUT, WRITTEN = int(Do.PUT), int(Event.PUT)
 Row = Answer.Row
 Item = Result.Item
 NUMBER_MAX = 0x7FFFFFFFFFFFFFFF
@@ -39,7 +41,7 @@ class RuleError(Exception):
     """A command breaks a rule that depends on the state. It changes nothing: its result says so."""
 
 
-@attrs.frozen
+@frozen
 class Value:
     """The value of a key. Never changed in place, so a snapshot may hold it."""
 
@@ -52,7 +54,7 @@ class Value:
     def row(self, key: str) -> Row:
         """Return the row that describes it."""
         return Row(
-            event=Event.PUT,
+            event=WRITTEN,
             name=key,
             value=self.value,
             revision=self.revision,
@@ -91,7 +93,8 @@ class Keys:
             own.remove(key)
             if not own:
                 del self.of_session[value.session]
-        self.timed.discard(key)
+        if value.ttl_ms:
+            self.timed.discard(key)
 
     def put(self, key: str, value: Value) -> None:
         """Write a key."""
@@ -102,7 +105,8 @@ class Keys:
         else:
             self._unnote(key, old)
         self.values[key] = value
-        self._note(key, value)
+        if value.session != NONE or value.ttl_ms:
+            self._note(key, value)
         self.changed.append(value.row(key))
 
     def delete(self, key: str, offset: Offset) -> Value | None:
@@ -150,7 +154,7 @@ class Keys:
         self._undo, self._deletable = [], DELETED_MAX
         try:
             items = tuple([self._one(operation, session, offset, at) for at, operation in enumerate(operations)])
-            if sum(len(item.value or b"") for item in items) > ANSWER_BYTES_MAX:
+            if sum([len(item.value) for item in items if item.value is not None]) > ANSWER_BYTES_MAX:
                 raise RuleError(
                     f"the values that were read have more than {ANSWER_BYTES_MAX} bytes: read fewer at once"
                 )
@@ -166,6 +170,9 @@ class Keys:
 
     def _one(self, operation: Transact.Operation, session: Offset, offset: Offset, place: int) -> Item:
         key = operation.key
+        if operation.do == PUT:  # nearly all of them
+            self.put(key, Value(operation.value, offset, session if operation.ephemeral else NONE, operation.ttl_ms))
+            return Item(key=key, revision=offset)
         match operation.do:
             case Do.GET:
                 return self._item(key)

@@ -140,10 +140,10 @@ class ServiceMachine(StateMachine):
     def _carry_out(self, session: Session, command: Command, offset: Offset) -> Result:
         state = self._state
         match command.body:
-            case CloseSession():
-                state.end_session(session)
             case Transact() as body:
                 return self._transact(session, body, offset)
+            case CloseSession():
+                state.end_session(session)
             case Acquire() as body:
                 return self._acquire(session, body, command.identity.sequence, offset)
             case Release(number=number):
@@ -155,9 +155,12 @@ class ServiceMachine(StateMachine):
 
     def _transact(self, session: Session, body: Transact, offset: Offset) -> Result:
         state = self._state
-        if not all(state.locks.is_held(fence.lock, fence.token) for fence in body.fences):
-            return Result(status=Status.FENCED, offset=offset)
-        succeeded = all(state.keys.holds(condition) for condition in body.conditions)
+        for fence in body.fences:
+            if not state.locks.is_held(fence.lock, fence.token):
+                return Result(status=Status.FENCED, offset=offset)
+        succeeded = True
+        for condition in body.conditions:
+            succeeded = succeeded and state.keys.holds(condition)
         operations = body.then if succeeded else body.otherwise
         items = state.keys.perform(operations, session=session.opened, offset=offset)
         return Result(offset=offset, succeeded=succeeded, items=items)

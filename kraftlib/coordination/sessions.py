@@ -40,12 +40,14 @@ class Session:
         if number <= self.acknowledged:
             return
         self.acknowledged = number
-        for done in [done for done in self.results if done < number]:
-            self.results_bytes -= len(self.results.pop(done))
+        results = self.results
+        for done in [done for done in results if done < number]:
+            self.results_bytes -= len(results.pop(done))
 
     def keep(self, number: int, result: bytes) -> None:
         """Keep the result of a call."""
-        self.results_bytes += len(result) - len(self.results.get(number, b""))
+        former = self.results.get(number)
+        self.results_bytes += len(result) if former is None else len(result) - len(former)
         self.results[number] = result
 
     def has_seen(self, number: int) -> bool:

@@ -45,7 +45,8 @@ class State:
     def finish(self, *, granting: Offset) -> None:
         """End the record: grant one bid, and note what has changed."""
         self.grant(granting)
-        changed = [*self.keys.changed, *self.locks.changed]
-        if changed:
-            self.keys.changed, self.locks.changed = [], []
+        keys, locks = self.keys, self.locks
+        if keys.changed or locks.changed:
+            changed = (*keys.changed, *locks.changed)
+            keys.changed, locks.changed = [], []
             self.history.add(self.applied, changed)
