@@ -6,7 +6,6 @@ Brokers are configured for it as for controllers of Kafka (`controller.quorum.bo
 from __future__ import annotations
 
 import argparse
-import gc
 import logging
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Final
 import attrs
 
 from kraftlib.cli import formatting, observe
+from kraftlib.cli.collector import calm_collector
 from kraftlib.cli.config_file import FORMS, HELP, read_config
 from kraftlib.cli.run import log_to_stderr, run_loop, told_to_stop, until
 from kraftlib.config import RaftConfig
@@ -101,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
 async def _serve(config: RaftConfig, own: ControllerConfig) -> None:
     stop = told_to_stop()
     async with MetadataController(config, own) as controller:
-        gc.freeze()  # the collector passes over the modules and the replica, which stay until the end
+        calm_collector()
         print(
             f"controller {config.node_id}: brokers connect to {controller.client.endpoint}; Ctrl-C stops it", flush=True
         )

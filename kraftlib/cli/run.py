@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import logging
 import signal
 import sys
@@ -19,6 +18,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from kraftlib.cli.collector import calm_collector
 from kraftlib.cli.config_file import FORMS, HELP, read_config
 from kraftlib.cli.key_value import KeyValueStore, offer_store
 from kraftlib.cli.lines import LineServer
@@ -135,7 +135,7 @@ async def serve(client: RaftClient[Any], service: Service, clients: Endpoint | N
     """Run a replica and its service for clients; yield their endpoint; then transfer leadership, flush, close."""
     server = LineServer(service.answer)
     async with client:
-        gc.freeze()  # the collector passes over the modules and the replica, which stay until the end
+        calm_collector()
         try:
             yield None if clients is None else await server.start(clients)
         finally:

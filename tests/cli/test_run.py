@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import socket
@@ -16,7 +15,6 @@ import pytest
 
 from kraftlib.blocking import RaftClient
 from kraftlib.cli.run import clients_of as where_clients_connect
-from kraftlib.cli.run import serve, store_of
 from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import ConfigError
 from kraftlib.metadata import MetadataSerde, TopicRecord
@@ -46,17 +44,6 @@ def test_what_was_put_is_there_after_a_graceful_stop(engine: str, number: signal
             status, errors = process.end(number)
         assert previous == expected
         assert (status, errors) == (0, "")
-
-
-async def test_the_garbage_collector_passes_over_a_replica_that_has_started(tmp_path: Path) -> None:
-    config = RaftConfig.from_toml(single(tmp_path))
-    client, service = store_of(config)
-    before = gc.get_freeze_count()
-    try:
-        async with serve(client, service, None):
-            assert gc.get_freeze_count() > before + 10_000
-    finally:
-        gc.unfreeze()
 
 
 def test_every_file_of_a_stopped_replica_reads_back(tmp_path: Path, kraftlib: Command) -> None:
