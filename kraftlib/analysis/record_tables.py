@@ -29,8 +29,9 @@ from kraftlib.analysis.decoder import decode
 from kraftlib.analysis.header_rows import are_believed, is_told_by_headers, rows_of_headers
 from kraftlib.analysis.headers import Headers
 from kraftlib.analysis.options import JSON, ReadOptions
+from kraftlib.analysis.packs import packed_table
 from kraftlib.analysis.record_places import Blocks
-from kraftlib.analysis.schemas import RUN_LENGTH, Schema
+from kraftlib.analysis.schemas import PACKED, RUN_LENGTH, Schema
 from kraftlib.analysis.splits import Split, bounds_of
 from kraftlib.analysis.value_decoder import decoded_by
 from kraftlib.analysis.varints import Array
@@ -259,6 +260,8 @@ class RecordColumns:
     # Columns
 
     def table(self, rows: Rows) -> Table:
+        if not PACKED.keys().isdisjoint(self.schema.names):
+            return packed_table(rows, self.schema)
         if RUN_LENGTH in self.schema.names:
             rows = rows.runs()
         made = {"record": self.decoded_values} if self.options.value_decoder is not None else {}

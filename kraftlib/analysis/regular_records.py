@@ -37,7 +37,6 @@ _ALL_BUT_FIRST_BYTE: Final = _U(2**64 - 1 - 0xFF)
 class RegularRecords:
     """Fields of the records of all blocks, one numpy array each; of blocks that are not `read` they mean nothing."""
 
-    start: Array
     end: Array
     offset_delta: Array
     value_start: Array
@@ -68,6 +67,14 @@ class _Runs:
         """Where the value stands, from the beginning of the record."""
         return self.key_at + _width(self.size)
 
+    def are_alike(self) -> bool:
+        """Whether all blocks have as many records, of the same sizes."""
+        return all((both.reshape(-1, 2) == both[:2]).all() for both in (self.count, self.length))
+
+    def of_first_block(self) -> _Runs:
+        """Return the two runs of the first block."""
+        return _Runs(**{field.name: getattr(self, field.name)[:2] for field in attrs.fields(_Runs)})
+
     def repeat(self, values: Array) -> Array:
         """Return a value per run as one per record, not to be written to."""
         if (values == values[0]).all():
@@ -85,6 +92,8 @@ def read_regular(area: Array, blocks: Blocks, counts: Array) -> RegularRecords |
     runs, regular = _guess(area, blocks, counts)
     if int(counts[regular].sum()) < _WORTH * int(counts.sum()):
         return None
+    if regular.all() and runs.are_alike():
+        return _read_alike(area, blocks.start, runs)
     delta = np.arange(int(counts.sum())) - runs.repeat(np.cumsum(runs.count) - runs.count - runs.first_delta)
     start = runs.repeat(runs.start - runs.first_delta * runs.span) + delta * runs.repeat(runs.span)
     ends = np.cumsum(counts)
@@ -92,12 +101,41 @@ def read_regular(area: Array, blocks: Blocks, counts: Array) -> RegularRecords |
     if differs.any():
         regular[np.searchsorted(ends, np.flatnonzero(differs), side="right")] = False
     return RegularRecords(
-        start=start,
         end=start + runs.repeat(runs.span),
         offset_delta=delta,
         value_start=start + runs.repeat(runs.value_at),
         value_size=runs.repeat(runs.size),
         read=regular,
+    )
+
+
+def _read_alike(area: Array, starts: Array, runs: _Runs) -> RegularRecords:
+    """Read blocks that begin at `starts` and are all regular, of one layout: it is computed for one of them."""
+    one = runs.of_first_block()
+    delta = np.arange(int(one.count.sum()))
+    place = one.repeat(one.start - one.start[0] - one.first_delta * one.span) + delta * one.repeat(one.span)
+    low, high, low_mask, high_mask = map(one.repeat, _expected(one))
+    low = low | _DELTAS[delta] << one.repeat((8 * one.delta_at).astype(np.uint64))
+    windows = np.ndarray((len(area) - _WINDOW + 1,), dtype="V16", buffer=area, strides=(1,))
+    same = np.empty(len(starts), dtype=bool)
+    at_once = max(_RECORDS_AT_ONCE // len(delta), 1)
+    for begin in range(0, len(starts), at_once):
+        some = slice(begin, begin + at_once)
+        words = windows[starts[some, None] + (place - 1)].view("<u8")
+        found = words[:, 0::2] ^ low
+        found &= low_mask
+        found[:, 0] &= _ALL_BUT_FIRST_BYTE
+        other = words[:, 1::2] ^ high
+        other &= high_mask
+        found |= other
+        same[some] = ~found.any(axis=1)
+    size = runs.size[0]
+    return RegularRecords(
+        end=(starts[:, None] + (place + one.repeat(one.span))).ravel(),
+        offset_delta=np.tile(delta, len(starts)),
+        value_start=(starts[:, None] + (place + one.repeat(one.value_at))).ravel(),
+        value_size=np.broadcast_to(size, len(starts) * len(delta)),
+        read=same,
     )
 
 

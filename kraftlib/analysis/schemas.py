@@ -6,7 +6,7 @@ volume and gaps; `files` is for planning and monitoring.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any, Final
 
@@ -76,6 +76,28 @@ RUN_LENGTH: Final = "run_length"
 Their offsets are consecutive; `offset` is the first one. A row for damage has null. It goes with columns of
 TOLD_BY_HEADERS.
 """
+
+PACKED: Final = {
+    "packed_bytes": pa.binary(),
+    "packed_count": pa.int32(),
+    "packed_step": pa.int32(),
+    "packed_size": pa.int32(),
+    "packed_time": TIMESTAMP,
+    "packed_times": pa.list_(TIMESTAMP),
+    "packed_types": pa.list_(pa.int32()),
+    "packed_versions": pa.list_(pa.int32()),
+    "packed_key_places": pa.list_(pa.int32()),
+    "packed_key_sizes": pa.list_(pa.int32()),
+    "packed_value_places": pa.list_(pa.int32()),
+    "packed_value_sizes": pa.list_(pa.int32()),
+}
+"""If one of these columns is named, a row stands for many records: see `kraftlib.analysis.packs`.
+
+They go with the columns of ONCE_A_PACK. They are how `kraft.read` receives records, and are in no list of columns.
+"""
+
+ONCE_A_PACK: Final = TOLD_BY_HEADERS | {"control_type"}
+"""Columns that a pack has once; `offset` is that of its first record, and the others follow."""
 
 BATCHES: Final = pa.schema(
     [
@@ -154,6 +176,11 @@ REPORTS: Final = {
 VIEWS: Final = {"records": RECORDS, "batches": BATCHES, "files": FILES, **REPORTS}
 
 
+def stands_for_many(names: Iterable[str]) -> bool:
+    """Whether a row with columns of these names stands for several records."""
+    return any(name == RUN_LENGTH or name in PACKED for name in names)
+
+
 def default_columns(view: str) -> list[str]:
     """Return the columns of a view that are there without being named."""
     return [name for name in VIEWS[view].names if view != "records" or name not in ASKED_FOR]
@@ -176,6 +203,10 @@ def schema_of(
         )
     if RUN_LENGTH in names and (others := sorted({*names} - TOLD_BY_HEADERS - {RUN_LENGTH})):
         raise ConfigError(f"the column 'run_length' counts records that are alike, so it cannot go with {others[0]!r}")
+    if (packed := [name for name in names if name in PACKED]) and (
+        others := sorted({*names} - ONCE_A_PACK - {*PACKED})
+    ):
+        raise ConfigError(f"a row with {packed[0]!r} stands for many records, so it cannot go with {others[0]!r}")
     if not names:
         raise ConfigError("columns names none: name at least one, or leave it out for all")
     if len(set(names)) != len(names):
@@ -192,6 +223,8 @@ def schema_of(
 
 def _field(view: str, name: str) -> Any:
     full = VIEWS[view]
+    if view == "records" and name in PACKED:
+        return pa.field(name, PACKED[name])
     index = full.get_field_index(name)
     if index < 0:
         near = get_close_matches(name, full.names, n=1)

@@ -31,7 +31,7 @@ from pyspark.sql.datasource import (
 from kraftlib.analysis.conditions import IN, IS_NOT_NULL, IS_NULL, Condition, Pruning, condition_on
 from kraftlib.analysis.options import Bounds, Range, ReadOptions, parse_options, to_millis
 from kraftlib.analysis.reading import read_splits, schema_for
-from kraftlib.analysis.schemas import REPORTS, RUN_LENGTH, Schema
+from kraftlib.analysis.schemas import REPORTS, Schema, stands_for_many
 from kraftlib.analysis.splits import Split, plan
 from kraftlib.errors import ConfigError
 from kraftlib.spark.brief import brief
@@ -135,7 +135,7 @@ class PushdownReader(Reader):
 
 def pruning_of(filters: list[Filter], view: str, schema: Schema) -> tuple[Pruning, list[Filter]]:
     """Return what of filters a reader of `schema` does itself, and the filters that it does not do to the row."""
-    if RUN_LENGTH in schema.names:  # a filter on the rows is none on the records that they stand for
+    if stands_for_many(schema.names):  # a filter on the rows is none on the records that they stand for
         return Pruning(), filters
     bounds, conditions, left = Bounds(), [], []
     for one in filters:

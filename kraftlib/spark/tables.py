@@ -6,14 +6,15 @@ import contextlib
 import io
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import attrs
 
-from kraftlib.analysis.options import ReadOptions, pin_text
+from kraftlib.analysis.options import pin_text
 from kraftlib.analysis.reading import options_of, schema_for, text_options
-from kraftlib.analysis.schemas import RUN_LENGTH, TOLD_BY_HEADERS
+from kraftlib.analysis.schemas import default_columns
+from kraftlib.spark.records_of_packs import columns_of_packs, columns_of_runs, records_of_packs, records_of_runs
 from kraftlib.spark.sessions import PUSHDOWN
 from kraftlib.spark.shipping import ship_to
 from kraftlib.spark.types import ddl_of
@@ -42,34 +43,16 @@ def read(spark: SparkSession, path: str | os.PathLike[str], **options: object) -
     """
     register(spark)
     asked = options_of(path, **options)  # to fail here, in the caller's own traceback
-    if has_runs(asked):
-        names = asked.columns or ()
-        given = {name: value for name, value in options.items() if name.lower() != "columns"}
-        return of_each_record(read(spark, path, **given, columns=(*names, RUN_LENGTH)), names)
+    names = asked.columns or default_columns(asked.view)
+    given = {name: value for name, value in options.items() if name.lower() != "columns"}
+    if (columns := columns_of_runs(asked)) is not None:
+        return records_of_runs(read(spark, path, **given, columns=columns), names)
+    if (columns := columns_of_packs(asked)) is not None:
+        return records_of_packs(read(spark, path, **given, columns=columns), names)
     # Spark asks a process of its own for the columns, which is spared numpy and pyarrow if they are given. The type of
     # a decoder's column is what its function returns, so that one is asked there.
-    columns = None if asked.value_decoder else ddl_of(schema_for(asked))
-    return load(spark, "kraft", path, options, columns=columns)
-
-
-def has_runs(options: ReadOptions) -> bool:
-    """Whether all records of a batch have the same row, but for their offsets."""
-    columns = frozenset(options.columns or ())
-    return (
-        options.view == "records"
-        and bool(columns)
-        and columns <= TOLD_BY_HEADERS
-        and options.mode != "PERMISSIVE"
-        and not options.pushdown
-    )
-
-
-def of_each_record(runs: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Return a row for each record of `runs`. To make them in the JVM costs a third of sending them there."""
-    if "offset" not in columns:
-        return runs.selectExpr(*columns, f"explode(array_repeat(true, {RUN_LENGTH})) AS _one").select(*columns)
-    made = runs.selectExpr(*columns, f"posexplode(array_repeat(true, {RUN_LENGTH})) AS (_nth, _one)")
-    return made.selectExpr(*("offset + _nth AS offset" if name == "offset" else name for name in columns))
+    ddl = None if asked.value_decoder else ddl_of(schema_for(asked))
+    return load(spark, "kraft", path, options, columns=ddl)
 
 
 def load(
