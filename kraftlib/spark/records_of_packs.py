@@ -23,7 +23,7 @@ _NEEDED: Final = {
     "key": ("packed_key_places", "packed_key_sizes"),
     "value": ("packed_step", "packed_size", "packed_value_places", "packed_value_sizes"),
 }
-"""What a pack must have for a column of its records."""
+"""The columns of a pack that a column of its records is taken from."""
 
 _TAKEN: Final = {
     "offset": "offset + _nth AS offset",
@@ -36,8 +36,8 @@ _TAKEN: Final = {
         " coalesce(get(packed_value_sizes, _nth), packed_size)) AS value"
     ),
 }
-"""How a column of record number `_nth` is taken out of a pack: by lists, or by numbers. What is absent is null in a
-list, and has no number."""
+"""The expression that takes a column of record number `_nth` out of a pack: by lists, or by numbers. An absent value is
+null in a list, and a pack of absent values has null as size."""
 
 
 def columns_of_runs(options: ReadOptions) -> tuple[str, ...] | None:

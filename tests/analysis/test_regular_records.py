@@ -107,6 +107,34 @@ def test_each_byte_around_the_values_is_proven(count: int, size: int) -> None:
         assert by_columns(given) == [one_by_one(each) for each in given], place
 
 
+@pytest.mark.parametrize("size", [0, 7, 57, 100, 8_000])
+@pytest.mark.parametrize("count", [1, 3, 64, 70, 300])
+def test_of_blocks_with_one_layout_the_damaged_one_is_found(count: int, size: int) -> None:
+    """The layout of all of them is computed once."""
+    sound = block_of(values(count, size))
+    block, many, last = sound
+    span = len(block) // count
+    for place in (*range(9), (count - 1) * span, (count - 1) * span + 4, count // 2 * span + 3, len(block) - 1):
+        damaged = bytearray(block)
+        damaged[min(place, len(block) - 1)] ^= 1
+        given = [sound, sound, (bytes(damaged), many, last), sound]
+        assert by_columns(given) == [one_by_one(each) for each in given], place
+
+
+def test_blocks_with_one_layout_are_all_read() -> None:
+    block, count, last = block_of(values(70, 100))
+    area = np.frombuffer(LEAD + block * 400, dtype=np.uint8)
+    start = len(LEAD) + len(block) * np.arange(400)
+    blocks = Blocks(area=area.data, start=start, end=start + len(block), count=np.full(400, count),
+                    last_delta=np.full(400, last))  # fmt: skip
+    found = read_regular(area, blocks, blocks.count)
+    assert found is not None
+    assert found.read.all()
+    places = zip(found.value_start.tolist(), found.value_size.tolist(), found.offset_delta.tolist(), strict=True)
+    assert all(bytes(area[at : at + size]) == bytes([delta]) * 100 for at, size, delta in places)
+    assert found.end[count - 1 :: count].tolist() == blocks.end.tolist()
+
+
 def test_a_block_with_more_records_than_are_computed_is_left_to_others() -> None:
     many = block_of(values(8_200, 4))
     given = [*[block_of(values(8_192, 4))] * 4, many]
