@@ -12,8 +12,8 @@
 | leave | a leader removes itself, and is read from before that is committed |
 | bereave | a voter dies, and another disk was full; then a live one is to be removed, or the leader must hand over |
 
-Those of `more_errands` come between these. An errand begins in a calm phase with all replicas up, and is tried again
-until it has come about.
+Those of `more_errands` and `late_errands` come between these. An errand begins in a calm phase with all replicas up,
+and is tried again until it has come about.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class Errands(MoreErrands):
         self.wanted = self.random.sample(ERRANDS, ERRANDS_OF_A_RUN) if has_some else []
         self._waits = self.random.randrange(1, 8)
         self._add_one_more(chance.Random(f"more errands of {world.theme.name}/{seed}"))
+        self._add_late_ones(chance.Random(f"late errands of {world.theme.name}/{seed}"))
         self._newest_epoch = 0
         """When it began that another leader is awaited."""
 
@@ -298,11 +299,6 @@ class Errands(MoreErrands):
         self._fill(spare, is_full=self.random.random() < 0.5)
         self.phase.begin(self.random.randrange(50, 120), is_still=True)
         self.phase.then = lambda: self._wait_for(leader, dead, spare)
-
-    def _fill(self, host: CoreHost, *, is_full: bool) -> None:
-        if host.core is not None and host.is_full is not is_full:
-            host.is_full = is_full
-            host.tell(ev.DiskSpaceChanged(is_full))
 
     def _wait_for(self, leader: CoreHost, dead: CoreHost, spare: CoreHost) -> None:
         self._fill(spare, is_full=False)

@@ -20,7 +20,7 @@ from kraftlib.consensus.voters import Voter, VoterSet
 from kraftlib.errors import CorruptBatchError
 from kraftlib.records.batch import Batch, read_batches
 from kraftlib.records.control import encode_control_batch
-from kraftlib.records.control_messages import KRaftVersionRecord
+from kraftlib.records.control_messages import KRaftVersionRecord, LeaderChangeMessage
 from kraftlib.types import ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.api_versions import ApiVersionsResponse
@@ -253,6 +253,33 @@ def _with_a_version_to_come(random: chance.Random, host: CoreHost, answer: Any) 
     return with_partition(answer, records=bytes(batch.data))
 
 
+def _from_a_leader_of_others(random: chance.Random, host: CoreHost, answer: Any) -> Any:
+    """The first record of the epoch names other voters than the configured ones, whom the follower does not count."""
+    core = host.running
+    is_followed = isinstance(core.state.role_state, Follower) and not host.store.is_damaged and not core.state.disk_full
+    ids = core.state.static_voters
+    if not _says_anything(answer) or not is_followed or not ids:
+        return None
+    named = random.choice((ids[1:], (*ids, STRANGER), (*ids[1:], STRANGER)))
+    voters = tuple(LeaderChangeMessage.Voter(voter_id=voter_id) for voter_id in named)
+    record = LeaderChangeMessage(leader_id=core.state.leader_id or 0, voters=voters, granting_voters=())
+    batch = encode_control_batch([record], timestamp_ms=0, base_offset=core.state.log.end_offset, epoch=core.epoch)
+    host.world.count("leader of other voters")
+    return with_partition(answer, records=bytes(batch.data))
+
+
+def of_no_use_to_a_repair(random: chance.Random, host: CoreHost, answer: Any) -> Any:
+    """No batch that fills what is missing, or a part of one."""
+    filling = host.running.state.filling
+    if not _says_anything(answer) or not only(answer).records or filling is None or filling.is_writing:
+        return None
+    host.world.count("repair that gets nothing")
+    records = bytes(only(answer).records)
+    if random.random() < 0.6:
+        return with_partition(answer, records=random.choice((b"", records[: random.randrange(1, 60)])))
+    return _with_records_bent(random, host, answer)
+
+
 def _of_an_epoch_that_falls(random: chance.Random, host: CoreHost, answer: Any) -> Any:
     last = host.running.state.log.last_epoch
     if not _says_anything(answer) or not only(answer).records or last < 1 or host.store.is_damaged:
@@ -439,8 +466,8 @@ BENDS: Final[Mapping[type, tuple[Bend, ...]]] = {
     EndQuorumEpochResponse: (*COMMON, _with_places_of_others),
     FetchResponse: (
         *COMMON, _with_places_of_others, _with_records_bent, _with_records_bent, _with_records_bent,
-        _with_a_version_to_come, _of_an_epoch_that_falls, _with_less_committed, _diverging_where_it_cannot,
-        _of_an_impossible_snapshot,
+        _with_a_version_to_come, _from_a_leader_of_others, _of_an_epoch_that_falls, _with_less_committed,
+        _diverging_where_it_cannot, _of_an_impossible_snapshot,
     ),
     FetchSnapshotResponse: (
         *COMMON, _with_places_of_others, of_another_piece, of_another_piece, of_another_place, of_another_size,
@@ -467,7 +494,10 @@ AIMED: Final[Mapping[type, tuple[Bend, ...]]] = {
         _diverging_at_one_that_led,
         _with_voters_that_do_not_meet,
         _with_a_version_to_come,
+        _from_a_leader_of_others,
+        _of_an_epoch_that_falls_later,
         _of_an_epoch_that_falls_later,
     ),
+    ApiVersionsResponse: (_of_other_features,),
 }
 """What is changed in the answers to questions that few replicas ask."""

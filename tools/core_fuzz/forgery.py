@@ -218,6 +218,8 @@ class Forger:
         if kind in forged_answers.BENDS:
             self._answered[kind] = None
         world = self._world
+        if kind is FetchResponse and world.oddities.spoils_repairs:
+            letter = self._spoil_repair(letter)
         if tampering is None or not tampering.fits(letter) or world.random.random() < SPARED:
             return letter
         host = world.hosts.get(letter.target)
@@ -238,6 +240,16 @@ class Forger:
             return letter
         world.count("tampered answer")
         return attrs.evolve(letter, body=body)
+
+    def _spoil_repair(self, letter: Letter) -> Letter:
+        """Let an answer to a replica that fetches missing records be of no use, now and then."""
+        host, oddities = self._world.hosts.get(letter.target), self._world.oddities
+        if host is None or host.core is None or host.life != letter.life or host.running.state.filling is None:
+            return letter
+        if not oddities.spoils_repair():
+            return letter
+        body = forged_answers.of_no_use_to_a_repair(oddities.random, host, letter.body)
+        return letter if body is None else attrs.evolve(letter, body=body)
 
 
 def doubled(random: chance.Random, host: CoreHost, answer: Any) -> Any:

@@ -293,6 +293,8 @@ class CoreHost:
         self.store.catch_up()
         self.world.promises.election_written(self, action.election)
         self.store.election = action.election
+        if action.election.voted_key == self.key and action.election.leader_id is None:
+            self.world.errands.stood(self)
         if action.election.voted_key not in (None, self.key) and action.election.leader_id is None:
             self.world.trouble.vote_is_cast(self)
 

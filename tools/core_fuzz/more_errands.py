@@ -27,8 +27,8 @@ from kraftlib.wire.messages.fetch import FetchResponse
 from kraftlib.wire.messages.raft_voters import UpdateRaftVoterRequest
 from tools.core_fuzz import made_up
 from tools.core_fuzz.budget import may_lose_something
-from tools.core_fuzz.errand_tools import ErrandTools
 from tools.core_fuzz.forged_requests import STRANGER
+from tools.core_fuzz.late_errands import LateErrands
 
 if TYPE_CHECKING:
     from tools.core_fuzz.host import CoreHost
@@ -46,7 +46,7 @@ STRAYS: Final = 0.6
 """So many of the runs in which states are compared have this one, too."""
 
 
-class MoreErrands(ErrandTools):
+class MoreErrands(LateErrands):
     """The errands that came later, each in its turn."""
 
     def _add_one_more(self, random: chance.Random) -> None:
@@ -61,6 +61,7 @@ class MoreErrands(ErrandTools):
     def steps(self) -> Mapping[str, Callable[[], None]]:
         """Return how each begins."""
         return {
+            **self.late_steps(),
             "lag": self._lag,
             "part": self._part,
             "shear": self._shear,

@@ -57,6 +57,9 @@ class Oddities:
     reads_badly: float = 0.0
     """How likely a leader cannot read the piece of a snapshot that it is asked for, and says only that."""
 
+    spoils_repairs: float = 0.0
+    """How likely the answer to a replica that fetches missing records has nothing that fills them."""
+
     @classmethod
     def of(cls, seed: int, theme: str) -> Oddities:
         """Draw them."""
@@ -72,6 +75,7 @@ class Oddities:
             breaks=more.choice((0.0, 0.0, 0.0, 0.02)),
             lacks_space=more.choice((0.0, 0.0, 0.0, 0.3)),
             reads_badly=more.choice((0.0, 0.0, 0.0, 0.3, 0.8)),
+            spoils_repairs=more.choice((0.0, 0.0, 0.4)),
         )
 
     def is_unproven(self) -> bool:
@@ -85,6 +89,10 @@ class Oddities:
     def is_unreadable(self) -> bool:
         """Whether the next piece of a snapshot cannot be read."""
         return self.reads_badly > 0.0 and self.random.random() < self.reads_badly
+
+    def spoils_repair(self) -> bool:
+        """Whether the next answer to a repair is of no use."""
+        return self.spoils_repairs > 0.0 and self.random.random() < self.spoils_repairs
 
     def as_said(self, body: Any) -> Any:
         """Return a message as it is sent: with or without where the leader is reached."""

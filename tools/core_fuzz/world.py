@@ -205,7 +205,13 @@ class CoreWorld:
         self.dying, self.phase.cut = 0.0, frozenset()
         self.states.compare_again()
         self.oddities = attrs.evolve(
-            self.oddities, identifies=0.0, hides_places=0.0, breaks=0.0, lacks_space=0.0, reads_badly=0.0
+            self.oddities,
+            identifies=0.0,
+            hides_places=0.0,
+            breaks=0.0,
+            lacks_space=0.0,
+            reads_badly=0.0,
+            spoils_repairs=0.0,
         )
         self.wire += self.plate
         self.plate = []

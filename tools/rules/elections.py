@@ -21,6 +21,7 @@ from tools.rules import election_answers, election_requests, leading
 from tools.rules.election_answers import Before
 from tools.rules.election_deeds import LogBefore, judge_first_batch, judge_order
 from tools.rules.election_life import Life
+from tools.rules.election_memory import judge_memory
 from tools.rules.election_parts import (
     Asking,
     Following,
@@ -169,6 +170,7 @@ class ElectionRules(RuleSet):
             judge_sends(life, actions, after=moved)
         if type(life.part) is Leading:
             self._rv18_takes_records(life.part)
+        judge_memory(life)
         if life.due:
             life.due.clear()
         if life.entered or type(event) in WAKES:

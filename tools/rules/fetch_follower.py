@@ -391,13 +391,24 @@ class FetchFollowerRules(RuleSet):
         for action in actions:
             if type(action) is act.SendRequest and type(action.request) is FetchRequest:
                 question = self._asking.look_at_fetch(action)
+                self._is_remembered(action.correlation_id, question)
                 self._asked[action.correlation_id] = Asked(action.destination, question, state.now_ms)
             elif type(action) is act.SendRequest and type(action.request) is ReadBarrierRequest:
                 self._reads[action.correlation_id] = state.now_ms
             elif type(action) is act.SendRequest and LANE - action.destination == state.leader_id:
                 self._compared[action.correlation_id] = state.now_ms
+        if state.learned_commit != self._learned:
+            raise BrokenRuleError("RF27", f"{state.learned_commit} is learned to be committed, and {self._learned} was")
         if type(role) in FETCHING and state.shutdown_deadline_ms is None:
             self._asking.look_at_silence(role)  # type: ignore[arg-type]
+
+    def _is_remembered(self, correlation_id: int, question: Question | None) -> None:
+        """RF24: the question is remembered as it was asked; an answer to any other one does not count."""
+        kept = self.state.connections.requests[correlation_id].question
+        if (None if kept is None else tuple(kept)) != (
+            None if question is None else attrs.astuple(question, recurse=False)
+        ):
+            raise BrokenRuleError("RF24", f"a Fetch asks {question}, and is remembered as {kept}")
 
 
 def _partition_of(response: FetchResponse) -> Any:

@@ -32,7 +32,7 @@ JOINS: Final = (AddRaftVoterRequest, RemoveRaftVoterRequest)
 
 
 class JoinRules(SceneRules):
-    """RC19 to RC22."""
+    """RC19 to RC23."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
@@ -55,6 +55,21 @@ class JoinRules(SceneRules):
 
     def handled(self, event: Any) -> None:
         """As `SceneRules.handled`."""
+        self._look_at(event)
+        if type(self.scene.role) is Follower:
+            self._rc23_what_was_told_is_remembered(self.scene.role)
+
+    def _rc23_what_was_told_is_remembered(self, role: Follower) -> None:
+        said = (
+            role.update_due_ms, role.updated_voter, role.told_priority, role.predecessor_fetched_ms,
+            role.predecessor_silence,
+        )  # fmt: skip
+        expected = self._due_ms, self._is_told, self._has_told_priority, self._fetched_ms, self._silences
+        if said != expected:
+            text = "(next report, endpoints known, priority known, predecessor fetched, silences)"
+            raise self.broken("RC23", f"a follower remembers {said}, and must remember {expected} {text}")
+
+    def _look_at(self, event: Any) -> None:
         scene = self.scene
         if type(event) is ev.RequestReceived and type(event.request) is ElectionPriorityRequest:
             self._rc22_a_priority_is_noted(event)
