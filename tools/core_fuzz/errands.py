@@ -12,8 +12,8 @@
 | leave | a leader removes itself, and is read from before that is committed |
 | bereave | a voter dies, and another disk was full; then a live one is to be removed, or the leader must hand over |
 
-Those of `more_errands` and `late_errands` come between these. An errand begins in a calm phase with all replicas up,
-and is tried again until it has come about.
+Those of `more_errands` and `late_errands` come between these. An errand begins in a calm phase with all replicas up.
+It is tried again until it has come about.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.roles import Leader
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, ReplicaId
+from kraftlib.wire.messages.describe_quorum import DescribeQuorumResponse
 from tools.core_fuzz.budget import may_be_replaced, may_lose_something
 from tools.core_fuzz.more_errands import MoreErrands
 
@@ -84,7 +85,14 @@ class Errands(MoreErrands):
     def _rejoin(self) -> None:
         if self._replace_voter() is not None:
             self._is_done("rejoin", "replaced voter")
-            self.phase.begin(self.random.randrange(700, 1_000), is_still=True)
+            self.phase.begin(self.random.randrange(300, 400), is_still=True)
+            self.phase.then = self._let_predecessor_seem_alive
+
+    def _let_predecessor_seem_alive(self) -> None:
+        """Let the leader say once, perhaps, that the voter of before has fetched: then it is silent anew."""
+        if self.random.random() < 0.6:
+            self.world.forger.aim_at(DescribeQuorumResponse)
+        self.phase.begin(self.random.randrange(400, 600), is_still=True)
 
     def _replace_voter(self) -> CoreHost | None:
         leader = self._proved_leader()

@@ -413,8 +413,9 @@ def _read_from_nowhere(random: chance.Random, host: CoreHost, answer: Any) -> An
 
 def _of_other_features(random: chance.Random, host: CoreHost, answer: Any) -> Any:
     feature = ApiVersionsResponse.SupportedFeatureKey
-    low, high = random.choice(((0, 0), (2, 3), (1, 1)))
-    features = random.choice(((), (feature(name="kraft.version", min_version=low, max_version=high),)))
+    low, high = random.choice(((0, 0), (2, 3), (2, 2), (1, 1)))
+    row = feature(name="kraft.version", min_version=low, max_version=high)
+    features = () if random.random() < 0.2 else (row,)
     return attrs.evolve(answer, supported_features=features)
 
 

@@ -198,8 +198,11 @@ class Forger:
 
     def aim(self) -> None:
         """Change an answer to a question that few replicas ask, as soon as one does."""
+        self.aim_at(self._world.random.choice(list(forged_answers.AIMED)))
+
+    def aim_at(self, kind: type) -> None:
+        """Change the next answer of a kind that few replicas ask for."""
         random = self._world.random
-        kind = random.choice(list(forged_answers.AIMED))
         self._tampering[kind] = Tampering(kind, random.choice(forged_answers.AIMED[kind]), 1)
 
     def mislead(self, host: CoreHost) -> None:

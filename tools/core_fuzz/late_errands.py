@@ -50,19 +50,27 @@ class LateErrands(ErrandTools):
         others = [host for host in self.world.up() if host.key in voters and host is not leader]
         if not others or len(others) < len(voters) - 1:
             return
-        if self.world.is_dynamic_at(leader) and self.random.random() < 0.5:
+        leaves = self.world.is_dynamic_at(leader) and self.random.random() < 0.5
+        if leaves:
             self.world.change_at(leader, leader.number)
         while leader.core is not None and leader.store.flushes:
             leader.finish_flush()
         if leader.core is None or leader not in self.world.leaders() or not leader.running.wants_records:
             return
-        for other in others:
+        leaves = leaves and leader.control is not None
+        spared = self._too_few(len(others) + 1, leaves=leaves) if self.random.random() < 0.6 else 0
+        for other in others[spared:]:
             self._fill(other, is_full=True)
         self._is_done("starve", "starved leader")
         self.world.append_to(leader)
         timeout_ms = leader.running.state.config.fetch_timeout_ms if leader.core is not None else 0
         until_ms = self.world.now_ms + int(timeout_ms * self.random.choice(TIMEOUTS))
         self._let_time_pass(until_ms, lambda: self._feed(others))
+
+    @staticmethod
+    def _too_few(voters: int, *, leaves: bool) -> int:
+        """Return the greatest number of other voters with which nothing is committed."""
+        return (voters - 1) // 2 if leaves else voters // 2 - 1
 
     def _fill(self, host: CoreHost, *, is_full: bool) -> None:
         if host.core is not None and host.is_full is not is_full:
