@@ -30,9 +30,6 @@ ANYWHERE: Final = re.compile(r"\b(nobody|somebody|anybody|whoever|for so long|(f
 CODE: Final = re.compile(r"`[^`]*`")
 END: Final = re.compile(r"(?<=[.;:!])[)*\"']*\s+")
 
-NOT_YET: Final[frozenset[str]] = frozenset({"tools/core_fuzz"})
-"""Folders in which some sentences still read so. The list only shrinks."""
-
 ALLOWED: Final = frozenset({"`nobody` has the roles of a peer without a principal."})
 """Sentences that are about a name in the code."""
 
@@ -93,14 +90,7 @@ def found() -> list[str]:
 
 
 def test_every_sentence_names_its_subject() -> None:
-    excused = tuple(f"{folder}/" for folder in NOT_YET)
-    assert [place for place in found() if not place.startswith(excused)] == []
-
-
-def test_the_list_of_folders_only_shrinks() -> None:
-    """A folder without such sentences must leave the list."""
-    places = found()
-    assert [folder for folder in sorted(NOT_YET) if not any(p.startswith(f"{folder}/") for p in places)] == []
+    assert found() == []
 
 
 @pytest.mark.parametrize(

@@ -242,6 +242,17 @@ PLANTED: Final = (
         ),
     ),
     Mutant(
+        "lost-pre-votes-are-kept",
+        "pre-votes that were lost under one leader count under the next one",
+        (
+            Edit(
+                "consensus.transitions.become_follower",
+                "isinstance(before, Prospective) and (before.leader_id, state.epoch) == (leader_id, epoch)",
+                "isinstance(before, Prospective)",
+            ),
+        ),
+    ),
+    Mutant(
         "successors-in-any-order",
         "a leader names its successors by id, not by how far they are",
         (Edit("consensus.poll.preferred_successors", "-progress.end_offset", "0"),),
@@ -266,6 +277,15 @@ def test_a_leader_that_does_not_count_a_fetched_piece_of_a_snapshot_breaks_a_rul
 
     assert found is not None
     assert found.invariant == "RV15"
+
+
+def test_a_timer_that_a_flush_does_not_restart_breaks_a_rule_before_it_ends() -> None:
+    edit = Edit("consensus.replica._flushed", "state.flush_waiting_since_ms = None", "pass")
+    with planted(Mutant("busy-disk-is-a-hung-one", "a leader whose disk is never idle gives up", (edit,))):
+        found = next((one for seed in range(1, 12) if isinstance(one := run_seed(seed, profile="core"), Finding)), None)
+
+    assert found is not None
+    assert found.invariant == "RV19"
 
 
 def test_the_page_has_every_rule() -> None:

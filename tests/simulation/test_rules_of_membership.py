@@ -147,6 +147,8 @@ PLANTED = (
     ("RC9", "core", "consensus.roles.Progress.fetched", "self.leader_end_offset = leader_end_offset", "pass"),
     ("RC17", "core-votes", "consensus.extensions.misconfiguration.look_at_refusal",
      "elif error == ErrorCode.INVALID_VOTER_KEY:", "elif False:"),
+    ("RC23", "core-voters", "consensus.joining.handle_join_response",
+     "ask_again_later(state, state.role_state)", "pass"),
     ("RC3", "core-voters", "consensus.transitions._first_records", "state.log.voters.latest_offset == -1 or ", ""),
 )  # fmt: skip
 """Which rule finds a bug, in which profile."""

@@ -2,8 +2,8 @@
 
 The simulator (`kraftlib.testing.simulation`) runs executor, applier and clients on simulated time, so an event costs it
 a while, and messages keep an order that networks keep. Here only `Replica.handle` runs: any message may arrive next,
-any flush end, any deadline pass, and the power may go before any action of a list. What a disk may lose stands in
-`budget`, where a schedule is sent to look stands in `themes`, what must hold in `promises` and `healing`.
+any flush end, any deadline pass, and the power may go before any action of a list. `budget` says how much a disk may
+lose, `themes` where a schedule looks, `promises` and `healing` which promises must hold.
 
     store       the disk of one replica            world       messages, the clock, the steps
     host        its core, and its actions          fuzz        one run from a seed

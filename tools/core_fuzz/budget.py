@@ -1,15 +1,15 @@
-"""What may be taken away at one time, so that every promise must hold all the same: the fault budget, in one place.
+"""The fault budget: the losses that are allowed at one time, so that every promise must hold all the same.
 
 * A crash takes what was not flushed, from any number of replicas, at any time.
-* What was durable is lost at **one** replica at a time: its election, records, snapshots, the end of its log, and any
+* Durable data is lost at **one** replica at a time: its election, records, snapshots, the end of its log, and any
   of these together. Until it has all of it again, no other replica loses anything that was durable.
-* Never of a replica that is the only voter of a set which some replica takes for the one in force: nobody else could
-  tell what was lost, and `kraftlib` refuses to open such a log.
+* Never of a replica that is the only voter of a set which some replica takes for the one in force: no other
+  replica could tell the lost records, and `kraftlib` refuses to open such a log.
 * A disk is replaced by an empty one where no replica takes the old one for a voter, nor could come to, in a set that is
   committed or in one that is not. And the disk of a voter, which is dead from then on: where the others are a majority
-  of each such set without it, and nobody else is impaired, until no set names the dead voter.
+  of each such set without it, and no other replica is impaired, until no set names the dead voter.
 
-What the loss may cost is progress, not safety: while a voter is impaired the others must be a majority of each set that
+The loss may cost progress, not safety: while a voter is impaired the others must be a majority of each set that
 may be in force, or no leader can be asked for (`electable`).
 """
 
@@ -82,7 +82,7 @@ def electable(world: CoreWorld) -> bool:
     """Whether the unimpaired replicas are a majority of every set that may be in force, and can elect one of them.
 
     They cannot where the longest log of all is that of a replica which a record in it removes, so that it stands no
-    more. Without anybody impaired, the others are always enough to elect one of them.
+    more. While no replica is impaired, the others are always enough to elect one of them.
     """
     whole = [host for host in world.hosts.values() if not is_impaired(host)]
     if len(whole) == len(world.hosts) and not has_dead_voters(world):

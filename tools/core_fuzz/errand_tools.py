@@ -25,7 +25,7 @@ class ErrandTools:
         """Those that are still to come about, the first one next."""
         self._tries = 0
         self._waits = 0
-        """For so many phases more."""
+        """The number of phases for which the next errand waits."""
         self._awaited = ""
         """The thing that is awaited: a piece of a download, a commit, a cut of the log, or another leader."""
         self._watched: CoreHost | None = None

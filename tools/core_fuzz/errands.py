@@ -1,4 +1,4 @@
-"""What a run of the core fuzzer brings about once, whatever else it does: rare situations that chance does not reach.
+"""Errands: rare situations that chance does not reach, and that a run of the core fuzzer brings about once.
 
 | errand | what comes about |
 |---|---|
@@ -191,7 +191,7 @@ class Errands(MoreErrands):
         self.world.change_at(leader, number)
         if leader.control is not None and leader.core is not None and leader.core.wants_records:
             self.world.append_to(leader)
-            self.world.count("change that nobody else has")
+            self.world.count("change that no other replica has")
         voters = [host.number for host in self.world.hosts.values() if host is not leader and host.key in state.voters]
         self._cut_off([leader.number], sides=voters)
         self.phase.begin(self.random.randrange(30, 60), is_still=True)
@@ -258,7 +258,7 @@ class Errands(MoreErrands):
             self._watched, self.is_urgent = host, True
 
     def _cut_heir_off(self, heir: CoreHost) -> None:
-        """Let nobody have what the next leader begins with, and the one before lead once more."""
+        """Let no other replica have the first record of the next leader, and let the one before lead once more."""
         while heir.core is not None and heir.store.flushes:
             heir.finish_flush()
         self._cut_off([heir.number])

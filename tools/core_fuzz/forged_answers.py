@@ -1,8 +1,8 @@
 """Answers that say something else than their sender said.
 
-The border is that of `forged_requests`. Nobody could recognise, so nobody forges: a vote that was refused and is now
-granted, records that are others and fit, a high watermark or a read that is ahead, a divergence above what is
-committed, a leader where none is known. Errors instead of success cost time, and nothing else.
+The border is that of `forged_requests`. No replica could recognise these, so they are not forged: a vote that was
+refused and is now granted, records that are others and fit, a high watermark or a read that is ahead, a divergence
+above what is committed, a leader where none is known. Errors instead of success cost time, and nothing else.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def _joined(answer: Any, parts: list[bytes]) -> Any:
 
 
 def _with_records_bent(random: chance.Random, host: CoreHost, answer: Any) -> Any:
-    """Leave a gap, go back, cut short, repeat, damage: what fits up to there may be taken, and nothing behind it."""
+    """Leave a gap, go back, cut short, repeat, damage: the batches before that place may be taken, and no others."""
     if not _says_anything(answer) or not only(answer).records:
         return None
     try:
@@ -331,7 +331,7 @@ def _diverging_at_one_that_led(random: chance.Random, host: CoreHost, answer: An
 
 
 def _of_an_impossible_snapshot(random: chance.Random, host: CoreHost, answer: Any) -> Any:
-    """A snapshot that ends nowhere, an old one, or one that nobody has."""
+    """A snapshot that ends nowhere, an old one, or one that no replica has."""
     if not _says_anything(answer) or host.store.is_damaged:
         return None
     state = host.running.state
@@ -435,7 +435,7 @@ def _of_other_states(random: chance.Random, host: CoreHost, answer: Any) -> Any:
 
 
 def _with_another_snapshot(random: chance.Random, host: CoreHost, answer: Any) -> Any:
-    """Offer a snapshot that nobody has, or that is from before the state was found to be wrong."""
+    """Offer a snapshot that no replica has, or that is from before the state was found to be wrong."""
     log = host.running.state.log
     offset = random.choice((0, 1, log.start_offset, log.end_offset, log.end_offset + 1_000_000))
     named = StateDigestResponse.SnapshotId(end_offset=offset, epoch=random.choice((0, host.running.epoch)))
@@ -485,7 +485,7 @@ BENDS: Final[Mapping[type, tuple[Bend, ...]]] = {
     ),
     ApiVersionsResponse: (_error, _fails_but_is_known, _of_other_features),
 }  # fmt: skip
-"""What may be changed in each answer."""
+"""The changes of each answer."""
 
 AIMED: Final[Mapping[type, tuple[Bend, ...]]] = {
     FetchSnapshotResponse: (of_another_place, of_another_size, of_another_piece),
@@ -501,4 +501,4 @@ AIMED: Final[Mapping[type, tuple[Bend, ...]]] = {
     ),
     ApiVersionsResponse: (_of_other_features,),
 }
-"""What is changed in the answers to questions that few replicas ask."""
+"""The changes of the answers to questions that few replicas ask."""

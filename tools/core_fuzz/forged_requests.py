@@ -1,13 +1,13 @@
-"""Requests that nobody sent, as a liar or a misconfigured replica would send them.
+"""Requests that were never sent, as a liar or a misconfigured replica would send them.
 
-Most are requests that were sent once, with something in them changed; a few are made up. Their answers reach nobody.
+Most are requests that were sent once, with something in them changed; a few are made up. Their answers are dropped.
 Raft does not survive a peer that lies about what only it can know, so there is a border. Not forged is:
 
 * a vote that binds, with a log end that its asker does not have, or of an epoch in which it never was, where the
   receiver has that vote to give;
-* a pre-vote of an epoch in which nobody is. Its receiver would adopt that, and an observer that is ahead of all voters
+* a pre-vote of an epoch that has not begun. Its receiver would adopt that, and an observer that is ahead of all voters
   is served by no leader before the next election (KIP-595, Fetch: UNKNOWN_LEADER_EPOCH);
-* a Fetch in the name of a voter from where its log does not end. A stranger, or nobody, may ask from anywhere;
+* a Fetch in the name of a voter from another place than the end of its log. A stranger may ask from anywhere;
 * a leader of an epoch in which the receiver knows of none yet, or of a newer epoch;
 * a change of a voter's address, and the addition of a disk that is no more;
 * another state of more voters than one: a majority is believed of what it says of itself.
@@ -46,7 +46,7 @@ STRANGER: Final[ReplicaId] = 77
 
 STRANGE_DISK: Final = uuid.UUID(int=8_000_001)
 STRANGE_NEW_DISK: Final = uuid.UUID(int=7_000_001)
-"""The disk of a voter that is to be added; nobody ever fetches in its name."""
+"""The disk of a voter that is to be added; no Fetch ever bears its name."""
 
 VOTERS_TAG: Final = 10_000
 
@@ -122,7 +122,7 @@ def _of_other_voters(random: chance.Random, host: CoreHost, request: Any) -> Any
 
 
 def _meant_for_another(random: chance.Random, host: CoreHost, request: Any) -> Any:
-    """Name the receiver with another disk or none, another replica, or nobody."""
+    """Name the receiver with another disk or none, another replica, or none."""
     own = host.key
     voter_id, disk = random.choice(
         (
@@ -156,7 +156,7 @@ def _of_a_shorter_log(random: chance.Random, host: CoreHost, request: Any) -> An
 
 
 def _pre_vote_of_any_log(random: chance.Random, host: CoreHost, request: Any) -> Any:
-    """A pre-vote binds nothing, whoever asks for it with whatever log."""
+    """A pre-vote binds nothing, in any name and with any log."""
     own, asked = host.running.state.log.end, only(request)
     replica_epoch = max(host.running.epoch, asked.replica_epoch)
     return with_partition(
@@ -169,7 +169,7 @@ def _pre_vote_of_any_log(random: chance.Random, host: CoreHost, request: Any) ->
 
 
 def binding_or_not(random: chance.Random, host: CoreHost, request: Any) -> Any:
-    """Ask for the other kind of vote, with the same log in the same epoch: nobody counts it."""
+    """Ask for the other kind of vote, with the same log in the same epoch: its answer is not counted."""
     asked = only(request)
     return with_partition(request, pre_vote=not asked.pre_vote)
 
@@ -181,7 +181,7 @@ def pre_vote_of_now(host: CoreHost, request: Any) -> Any:
 
 def _of_another_epoch(name: str) -> Bend:
     def bend(random: chance.Random, host: CoreHost, request: Any) -> Any:
-        """An epoch that is over, or one so far ahead that nobody believes it."""
+        """An epoch that is over, or one so far ahead that no replica believes it."""
         epoch, most = host.running.epoch, host.running.state.config.epoch_jump_max
         return with_partition(request, **{name: random.choice((0, max(0, epoch - 1), -1, epoch + most + 1))})
 
@@ -244,7 +244,7 @@ def with_other_successors(random: chance.Random, host: CoreHost, request: Any) -
 
 
 def _fetch_of_a_stranger(random: chance.Random, host: CoreHost, request: Any) -> Any:
-    """A position that nobody is at, asked for by nobody, by a stranger or under the receiver's id."""
+    """A position at which no replica is, in the name of none, of a stranger or of the receiver."""
     log, asked = host.running.state.log, only(request)
     replica_id = random.choice((-1, STRANGER, host.number))
     starts = [start.start_offset for start in log.epoch_starts] or [0]
@@ -284,7 +284,7 @@ def _fetch_at_the_start_of_the_log(random: chance.Random, host: CoreHost, reques
 
 
 def fetch_without_a_disk(random: chance.Random, host: CoreHost, request: Any) -> Any:
-    """A Fetch at the end of the log of a voter whose disk is known, which does not say it: that counts for nobody."""
+    """A Fetch at the end of the log of a voter whose disk is known, which does not say it: it counts for no voter."""
     core = host.running
     voters = [voter.key.id for voter in core.voters.others(core.key) if voter.key.directory_id is not None]
     if not voters:
@@ -309,7 +309,7 @@ def _impossible_fetch(random: chance.Random, host: CoreHost, request: Any) -> An
 
 
 def _fetch_of_another_size(random: chance.Random, host: CoreHost, request: Any) -> Any:
-    """What a full disk asks for, or nothing, or far too much; and what it says it knows to be committed."""
+    """The limit that a full disk names, or none, or far too much; and some high watermark."""
     request = attrs.evolve(request, max_bytes=random.choice((-1, 0, 1, 2, 2**31 - 1)))
     request = attrs.evolve(request, max_wait_ms=random.choice((0, 1, request.max_wait_ms, 5_000, 2**31 - 1)))
     return with_partition(request, high_watermark=random.choice((-1, 0, only(request).high_watermark, 2**60)))
@@ -401,7 +401,7 @@ def of_another_timeout(random: chance.Random, host: CoreHost, request: Any) -> A
 
 
 def of_other_states(random: chance.Random, host: CoreHost, request: Any) -> Any:
-    """Say of a stranger, of nobody, or of the one replica that is lied about, that its state is another one."""
+    """Say of a stranger, of no replica, or of the one replica that is lied about, that its state is another one."""
     states, log = host.world.states, host.running.state.log
     known = [*host.running.state.digests.own, log.end_offset, random.randint(0, log.end_offset)]
     offsets = random.sample(known, random.randint(0, min(3, len(known))))
@@ -459,4 +459,4 @@ BENDS: Final[Mapping[type, tuple[Bend, ...]]] = {
     StateDigestRequest: (_of_another_cluster, of_other_states, of_other_states),
     DescribeQuorumRequest: (_misplaced,),
 }  # fmt: skip
-"""What may be changed in each request."""
+"""The changes of each request."""

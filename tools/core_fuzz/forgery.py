@@ -1,9 +1,9 @@
-"""What a liar, or a replica that is misconfigured, puts among the messages: steps of the core fuzzer.
+"""The messages of a liar, or of a replica that is misconfigured: steps of the core fuzzer.
 
     replay   a request comes once more, to the one that it was meant for or to another one
     forge    it comes with something changed, or is made up
     tamper   an answer is changed, or comes twice
-    press    votes are asked for that nobody may have
+    press    votes are asked for that no replica may have
     aim      an answer is changed that few replicas ask for: a piece of a snapshot, its hash, who has fetched when
 
 What is changed, and what is not, say `forged_requests`, `made_up` and `forged_answers`.
@@ -34,20 +34,20 @@ REMEMBERED: Final = 24
 """So many requests of each kind."""
 
 OLDEST: Final = {FetchRequest: 12}
-"""From which version on requests of a kind come: that of a Fetch which names its topic in another way, or 0."""
+"""The oldest version of the requests of a kind: that of a Fetch which names its topic in another way, or 0."""
 
 
 TRIES_MAX: Final = 30
 """So many answers of a kind are looked at, at most, to change one of them."""
 
 SPARED: Final = 0.4
-"""How many answers pass unchanged while one of their kind is to be changed: a download with none that is true has no
-end."""
+"""The share of answers that pass unchanged while one of their kind is to be changed: without a true one a download has
+no end."""
 
 
 @attrs.define
 class Tampering:
-    """What is to become of the next answers of a kind."""
+    """The change of the next answers of a kind."""
 
     kind: type
     bend: forged_answers.Bend
@@ -55,7 +55,7 @@ class Tampering:
     tries: int = 0
     target: ReplicaId | None = None
     sources: frozenset[ReplicaId] = frozenset()
-    """Whose answers, to whom; anybody's, to anybody, unless it is said."""
+    """The senders and the receiver of the answers; any, unless they are named."""
 
     def fits(self, letter: Letter) -> bool:
         """Whether it is about this answer."""
@@ -64,7 +64,7 @@ class Tampering:
 
 
 class Forger:
-    """Sends what nobody has sent."""
+    """Sends forged messages."""
 
     def __init__(self, world: CoreWorld) -> None:
         self._world = world
@@ -72,7 +72,7 @@ class Forger:
         self._answered: dict[type, None] = {}
         """The kinds of answers that were sent."""
         self._tampering: dict[type, Tampering] = {}
-        """By the kind of answer: what is rare is waited for."""
+        """By the kind of answer: a rare kind is waited for."""
 
     def note(self, letter: Letter) -> None:
         """Remember a request that was sent."""
@@ -117,7 +117,7 @@ class Forger:
         return True
 
     def forge(self) -> None:
-        """Let a request come that nobody has sent."""
+        """Let a request come that was never sent."""
         random = self._world.random
         letter = self._recall() if random.random() < 0.7 else None
         host = self._receiver(None if letter is None else letter.target)
@@ -142,10 +142,10 @@ class Forger:
         self._world.arrive(STRANGER, host, body)
 
     def press(self) -> None:
-        """Ask for votes that nobody may have: in an epoch that has a leader, or in one whose vote is given away.
+        """Ask for votes that no replica may have: in an epoch that has a leader, or in one whose vote is given away.
 
-        Who asks says that its log is as long as any. That changes nothing: an epoch has one leader, and each voter one
-        vote in it, also where a replica with the same id and another disk asks for it.
+        The request says that the log of its sender is as long as any. That changes nothing: an epoch has one leader,
+        and each voter one vote in it, also where a replica with the same id and another disk asks for it.
         """
         world = self._world
         for host in world.up():
@@ -161,7 +161,7 @@ class Forger:
                 asker = world.random.choice(others).key
             else:
                 continue
-            world.count("vote that nobody may have")
+            world.count("vote that no replica may have")
             world.arrive(asker.id, host, made_up.vote_for(asker, host.running.epoch, end))
 
     def _deliver_made_up(self, host: CoreHost) -> None:
@@ -206,7 +206,7 @@ class Forger:
         self._tampering[kind] = Tampering(kind, random.choice(forged_answers.AIMED[kind]), 1)
 
     def mislead(self, host: CoreHost) -> None:
-        """Let an answer to a Fetch name an epoch in which nobody is: that of a voter, or of somebody who is none."""
+        """Let an answer to a Fetch name an epoch that has not begun: the answer of a voter, or of another replica."""
         voters = frozenset(host.running.voters.ids) - {host.number}
         strangers = frozenset(self._world.hosts) - voters - {host.number}
         bend = forged_answers.of_an_impossible_epoch

@@ -1,7 +1,7 @@
 """The end of a run of the core fuzzer: all is mended, and the quorum must get on.
 
-Within a minute of simulated time somebody leads and commits, everybody that runs has it, whoever lost something has
-it again, and whoever was quarantined is healed (V1, V3). Messages arrive in order from now on, and every flush ends at
+Within a minute of simulated time a leader commits, all replicas that run have its records, lost data is here again, and
+quarantined states are healed (V1, V3). Messages arrive in order from now on, and every flush ends at
 once.
 """
 

@@ -1,6 +1,6 @@
 """One replica of the core fuzzer: a real core, and the actions that it asks for, carried out on a `CoreStore`.
 
-A life ends at any action (`World.dies_now`): what comes after it in the list was never done.
+A life ends at any action (`World.dies_now`): the actions behind it in the list are never done.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tools.core_fuzz.world import CoreWorld
 
 CHUNK_BYTES: Final = 10
-"""How much of a snapshot goes into one answer."""
+"""The number of bytes of a snapshot in one answer."""
 
 
 VERSIONS: Final = {
@@ -101,9 +101,9 @@ class CoreHost:
         self.led_epoch: int | None = None
         """The epoch that it led when the event that is being handled came."""
         self.events: list[ev.Event] = []
-        """What the disk has answered: the core hears it before anything else."""
+        """The answers of the disk: the core hears them before anything else."""
         self.slow: list[ev.Event] = []
-        """What is done beside the loop, and heard some time later."""
+        """The ends of the work beside the loop, which the core hears some time later."""
         self.writing: dict[OffsetAndEpoch, StoredSnapshot] = {}
         """Snapshots of our own that are written beside the loop."""
         self.hearing: ev.Event | None = None
@@ -125,7 +125,7 @@ class CoreHost:
         self.has_known_voters = False
         self._leaves = False
         self._wakes: tuple[int | None] | None = None
-        """When the core is due next; None while nobody has asked since its last event."""
+        """When the core is due next; None while it was not asked since its last event."""
         self.asked_for_snapshot = False
         """Whether the core wants a snapshot, of which the runtime hears when the event is over."""
         self._actions: Mapping[type, Callable[[Any], None]] = {
@@ -163,7 +163,7 @@ class CoreHost:
 
     @property
     def key(self) -> ReplicaKey:
-        """Who it is, on this disk."""
+        """The key of the replica on this disk."""
         return ReplicaKey(self.number, uuid.UUID(int=1_000 * (self.disks + 1) + self.number))
 
     @property

@@ -1,4 +1,4 @@
-"""What is asked from outside just where an answer is delicate: steps of the core fuzzer.
+"""Inquiries from outside at moments when an answer is delicate: steps of the core fuzzer.
 
     ask      a tool asks a leader for the progress of all, and a program looks at the status of some replica
     brink    a peer names the first epoch that is too far ahead to be believed
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tools.core_fuzz.world import CoreWorld
 
 PRICE_MS: Final = 100
-"""What an epoch costs that a peer names."""
+"""The price of an epoch that a peer names."""
 
 
 class Inquiries:

@@ -160,7 +160,7 @@ def _read_of_a_stranger(random: chance.Random, host: CoreHost) -> Any:
 
 
 def state_of_a_replica(random: chance.Random, host: CoreHost) -> Any:
-    """Return a StateDigest that says of somebody what is not so."""
+    """Return a StateDigest that names a wrong state of a replica."""
     return of_other_states(random, host, StateDigestRequest(cluster_id="fuzz"))
 
 
@@ -169,4 +169,4 @@ MADE_UP: Final = (
     _features, _features_to_look_at, _question_about_the_quorum, _question_about_the_cluster, _question_of_a_snapshot,
     _piece_of_a_snapshot, _read_of_a_stranger,
 )  # fmt: skip
-"""What is not the like of any request before."""
+"""The requests that are made up, and are like none before."""

@@ -1,4 +1,4 @@
-"""What few runs of the core fuzzer have: rare configurations, replicas that move, snapshots that take their time.
+"""Oddities, which few runs have: rare configurations, replicas that move, snapshots that take their time.
 
 It is drawn beside the schedule, so that a new oddity leaves the schedules of most seeds as they are.
 """
@@ -34,7 +34,7 @@ def draw_habits(random: chance.Random) -> dict[str, Any]:
 
 @attrs.frozen
 class Oddities:
-    """What a seed does that few do, drawn beside its schedule."""
+    """The oddities of a seed, drawn beside its schedule."""
 
     random: chance.Random
     moves: float
@@ -44,7 +44,7 @@ class Oddities:
     identifies: float = 0.0
     """How likely a replica hears, as time goes by, that another one is a controller of Kafka, or is none."""
     listens_twice: float = 0.0
-    """How likely a replica has a second listener, on which nobody asks."""
+    """How likely a replica has a second listener, on which no request comes."""
     hides_places: float = 0.0
     """How likely a message does not say where the leader is reached, as those of older releases."""
 
@@ -53,7 +53,7 @@ class Oddities:
     breaks: float = 0.0
     """How likely a connection breaks as time goes by, whether anything is asked over it or not."""
     lacks_space: float = 0.0
-    """How likely a write beside the log finds no space, though nobody has told that the disk is full."""
+    """How likely a write beside the log finds no space, though the disk was not said to be full."""
     reads_badly: float = 0.0
     """How likely a leader cannot read the piece of a snapshot that it is asked for, and says only that."""
 

@@ -16,7 +16,7 @@ class Phase:
     """A number of steps."""
 
     steps: int = 0
-    """How many are left."""
+    """The number that is left."""
     is_calm: bool = False
     """Whether each of them brings the quorum on."""
     is_still: bool = False
@@ -24,11 +24,11 @@ class Phase:
     cut: frozenset[Link] = frozenset()
     """Between whom nothing arrives for now, one way or both."""
     refuses: bool = False
-    """Whether who asks over a cut link is told at once that nobody is there."""
+    """Whether a request over a cut link is refused at once."""
     answers_pass: bool = False
     """Whether answers go over a cut link: only new connections are kept out."""
     then: Callable[[], None] | None = None
-    """What follows when this phase is over."""
+    """The deed that follows when this phase is over."""
 
     def begin(
         self,

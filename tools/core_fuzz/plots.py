@@ -1,6 +1,6 @@
 """Steps of the core fuzzer that bring about a rare place on purpose: several things that happen one after the other.
 
-What follows when a phase is over stands in `Phase.then`.
+`Phase.then` has the deed that follows when a phase is over.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Plots:
         self._epoch = 0
         """The newest epoch when that was decided."""
         self._rivals = 0
-        """For how many steps more somebody asks for votes that nobody may have."""
+        """The number of steps for which a stranger asks for votes that no replica may have."""
         self._awaits_download: Callable[[CoreHost, CoreHost], None] | None = None
-        """What is to be done when somebody downloads a snapshot."""
+        """The deed that waits until a replica downloads a snapshot."""
 
     def depose(self) -> None:
         """Cut a leader off that goes on to append; the others elect another one, and its log diverges."""
@@ -64,7 +64,7 @@ class Plots:
         self.phase.begin(self.random.randrange(60, 200))
 
     def behead(self) -> None:
-        """Depose a leader, and cut its successor off before anybody has its first record; now and then the next, too.
+        """Depose a leader, and cut its successor off before any other replica has its records; perhaps the next, too.
 
         So a log may lack two epochs that another one has, and a voter may know the leader of an epoch by its id alone.
         """
@@ -139,7 +139,7 @@ class Plots:
             host.tell(ev.ConnectionLost(leader.number, refused=False))
 
     def _mend(self, leader: CoreHost) -> None:
-        """Let the link hold for a while, before the leader dies: whoever lost pre-votes has heard it since."""
+        """Let the link hold for a while, before the leader dies: a voter that lost pre-votes has heard it since."""
         self.phase.cut = frozenset()
         self.phase.begin(self.random.randrange(40, 120), is_still=True)
         self.phase.then = lambda: self._kill(leader)
@@ -155,7 +155,7 @@ class Plots:
             host.tell(ev.ConnectionLost(leader.number, refused=True))
 
     def mute(self) -> None:
-        """Let nobody connect to one replica for long, best one that is wanted as leader, which reaches everybody."""
+        """Let no replica connect to one for long, best one that is wanted as leader, which reaches all others."""
         numbers = [number for number, priority in self.world.priorities.items() if priority] or list(self.world.hosts)
         if self.phase.then is not None:
             return
@@ -168,7 +168,7 @@ class Plots:
     def corner(self) -> None:
         """Let one voter fall behind; then the leader dies, and a third one, which has everything, loses something.
 
-        What is committed is on two disks by then: the one that is gone for a while, and the one that is hurt.
+        Committed records are on two disks by then: the one that is gone for a while, and the one that is hurt.
         """
         leaders = [host for host in self.world.leaders() if len(host.running.voters) >= 3]
         if not leaders or self.phase.then is not None:
@@ -233,7 +233,7 @@ class Plots:
             return
 
     def change_source(self) -> None:
-        """Let the leader from whom somebody fetches a snapshot lead no more, and all others have it, or one like it."""
+        """Let the leader that sends a snapshot lead no more, and all others have that snapshot, or one like it."""
         self._at_a_download(self._change_source_of)
 
     def _at_a_download(self, do: Callable[[CoreHost, CoreHost], None]) -> None:
@@ -265,7 +265,7 @@ class Plots:
             self.world.trouble.end(leader)
 
     def outdate(self) -> None:
-        """Let the leader from whom somebody fetches a snapshot take a newer one, and let the older one go."""
+        """Let the leader that sends a snapshot take a newer one, and let the older one go."""
         self._at_a_download(self._outdate)
 
     def _outdate(self, host: CoreHost, leader: CoreHost) -> None:
@@ -276,7 +276,7 @@ class Plots:
             self.world.take_snapshot(leader)
         newest = max(leader.store.snapshots, default=BOOTSTRAP_SNAPSHOT)
         if leader.core is not None and newest != BOOTSTRAP_SNAPSHOT and self.random.random() < 0.5:
-            leader.tell(ev.DiskSpaceChanged(True))  # a full disk waits for nobody who still fetches it
+            leader.tell(ev.DiskSpaceChanged(True))  # a full disk waits for no replica that still fetches it
             leader.tell(ev.RetentionDue(newest))
             leader.tell(ev.DiskSpaceChanged(False))
 

@@ -1,4 +1,4 @@
-"""What must hold in every schedule of the core fuzzer: the safety promises, on what the cores do and say.
+"""The safety promises, which must hold in every schedule of the core fuzzer, on the deeds and words of the cores.
 
 The ids are those of `kraftlib.testing.invariants`; here each is checked once, at the action that would break it.
 """
@@ -62,7 +62,7 @@ class Promises:
         self.elections = 0
         self._votes: dict[tuple[ReplicaKey, Epoch], ReplicaId] = {}
         self._places: dict[tuple[Offset, Epoch], tuple[bytes, Epoch]] = {}
-        """What stands at an offset and epoch, and the epoch of the record before it: both are the same everywhere."""
+        """The bytes at an offset and epoch, and the epoch of the record before: both are the same everywhere."""
         self._voters = voters
         """The voters that the committed log names."""
 
@@ -145,7 +145,7 @@ class Promises:
     # --- what is said ------------------------------------------------------------------------------------------------
 
     def request_sent(self, host: CoreHost, request: Message) -> None:
-        """A request leaves: what it vouches for is durable."""
+        """A request leaves: all that it vouches for is durable."""
         store = host.store
         if isinstance(request, FetchRequest):
             self._fetch_is_honest(host, request)
@@ -213,7 +213,9 @@ class Promises:
             place, data = (batch.base_offset, batch.epoch), bytes(batch.data)
             known = self._places.setdefault(place, (data, before))
             if known[0] != data or (-1 not in (known[1], before) and known[1] != before):
-                raise BrokenPromiseError("I4", f"{host} has at {place[0]}@{place[1]} what no one else has there")
+                raise BrokenPromiseError(
+                    "I4", f"{host} has at {place[0]}@{place[1]} other bytes than the other replicas"
+                )
             if batch.epoch > host.running.epoch:
                 raise BrokenPromiseError("I4", f"{host} appends {place[0]}@{place[1]} in epoch {host.running.epoch}")
             before = batch.epoch
@@ -229,7 +231,9 @@ class Promises:
             place = self._places.get((batch.base_offset, batch.epoch))
             follows = before is not None and before.end_offset == batch.base_offset
             if place is None or place[0] != bytes(batch.data):
-                raise BrokenPromiseError("I4", f"{host} has at {batch.base_offset}@{batch.epoch} what no leader wrote")
+                raise BrokenPromiseError(
+                    "I4", f"{host} has at {batch.base_offset}@{batch.epoch} bytes that no leader wrote"
+                )
             if before is not None and follows and place[1] not in (-1, before.epoch):
                 raise BrokenPromiseError(
                     "I4", f"{host} has {batch.base_offset}@{batch.epoch} behind epoch {before.epoch}"
@@ -238,7 +242,7 @@ class Promises:
         found = store.view(host.world.static_voters)
         ours: tuple[object, ...] = (known.start_offset, known.end, known.holes)
         theirs: tuple[object, ...] = (found.start_offset, found.end, found.holes)
-        if not store.is_damaged:  # who votes may stand in what is missing
+        if not store.is_damaged:  # voter sets may stand in missing records
             ours += (known.voters.latest, known.kraft_version.latest)
             theirs += (found.voters.latest, found.kraft_version.latest)
         if ours != theirs:
@@ -328,7 +332,7 @@ class Promises:
         """An event was handled to its end."""
         core = host.running
         if len(core.voters):
-            # What is not committed may be truncated, and no replica need know of voters that it was not formatted with.
+            # Uncommitted records may be truncated, and no replica need know of voters that it was not formatted with.
             offset = core.state.log.voters.latest_offset
             durable = min(core.state.committed_offset, host.store.flushed_offset)
             host.has_known_voters |= offset is None or offset < durable
@@ -363,6 +367,6 @@ class Promises:
             )
 
     def read_passed(self, host: CoreHost, needed: Offset, offset: Offset) -> None:
-        """A reader is told from where to read."""
+        """A reader is told the offset at which it begins."""
         if offset < needed:
             raise BrokenPromiseError("I21", f"{host} lets a read begin at {offset}, {needed} was committed before")

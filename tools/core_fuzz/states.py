@@ -1,8 +1,8 @@
-"""What the state machines of a run come to: in some runs replicas compare their states, and one of them errs.
+"""The states of the state machines: in some runs replicas compare them, and one of them errs.
 
 A state is hashed where a log passes certain offsets, as `kraftlib.runtime.digests` does, and the core hears of it some
 time later. At most one replica has a wrong state at a time, for good or at one offset, and at most one voter is lied
-about, in another way. So where a majority takes two, whoever is right is never quarantined (U4).
+about, in another way. So where a majority takes two, a right state is never quarantined (U4).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class States:
         self.liar: ReplicaId = random.choice((1, 2, 3))
         """The replica that is lied about."""
         self._wrong: dict[ReplicaId, Offset] = {}
-        """From where on a replica has a wrong state."""
+        """The offset from which on a replica has a wrong state."""
         self._erred: ReplicaId | None = None
         """The replica whose state was wrong at one offset or several, and right again behind it."""
         self._led_astray: tuple[ReplicaId, bool] | None = None

@@ -1,7 +1,7 @@
-"""What one replica of the core fuzzer has on its disk: the log, its holes, snapshots, a download and the election.
+"""The disk of one replica of the core fuzzer: the log, its holes, snapshots, a download and the election.
 
 It keeps the promises of `kraftlib.storage` and nothing else of it: records are whole batches in a list, and a snapshot
-is a few bytes and the voters in its header. What is lost stays in the list of batches, where no one may read it.
+is a few bytes and the voters in its header. Lost batches stay in the list, where no one may read them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Incoming:
 
 @attrs.frozen
 class PendingFlush:
-    """A flush that was asked for: what it makes durable, in which version of the log."""
+    """A flush that was asked for: the end that it makes durable, and the version of the log."""
 
     end_offset: Offset
     log_version: int
@@ -76,11 +76,11 @@ class CoreStore:
         self.flushed_offset: Offset = self.end_offset
         self.flushes: list[PendingFlush] = []
         self.told_end_offset: Offset = 0
-        """How far the log went when its end was lost: others may count what it has acknowledged of it."""
+        """The end of the log before it was lost: others may count what it has acknowledged of it."""
         self.told: dict[Offset, Epoch] = {}
         """The batches that were lost with the end of the log."""
         self._fetched: list[Batch] = []
-        """What a repair has written beside the log."""
+        """The batches that a repair has written beside the log."""
 
     # --- what is there -----------------------------------------------------------------------------------------------
 
@@ -98,7 +98,7 @@ class CoreStore:
 
     @property
     def repaired_to(self) -> Offset:
-        """How far the log goes without a hole, what a repair has written beside it included."""
+        """The end of the log up to its first hole, with the batches of a repair."""
         return self._fetched[-1].end_offset if self._fetched else self.holes[0].start_offset
 
     def epoch_before(self, offset: Offset) -> Epoch:
@@ -140,8 +140,8 @@ class CoreStore:
         return [batch for batch in self.batches if batch.end_offset > offset and batch.base_offset < limit]
 
     def control_batches(self) -> tuple[Batch, ...]:
-        """Return the control batches that are known. Damage that nobody has come upon yet hides none of them: what they
-        say is noted beside the log."""
+        """Return the control batches that are known. Damage that was not come upon yet hides none of them: they
+        are noted beside the log."""
         return tuple(batch for batch in self.batches if batch.is_control and not _is_in(batch, self.holes))
 
     def _lacks_before(self, offset: Offset) -> bool:
@@ -194,7 +194,7 @@ class CoreStore:
             self.flushed_offset = max(self.flushed_offset, min(flush.end_offset, self.end_offset))
 
     def truncate(self, end_offset: Offset) -> list[Batch]:
-        """Drop what reaches beyond `end_offset`; what remains is durable. Return what was dropped."""
+        """Drop what reaches beyond `end_offset`; the rest is durable. Return what was dropped."""
         dropped = [batch for batch in self.batches if batch.end_offset > end_offset]
         self.batches = [batch for batch in self.batches if batch.end_offset <= end_offset]
         # Only whole batches go; a hole that no one has come upon is cut like what stood there.
@@ -273,7 +273,7 @@ class CoreStore:
         self.flushed_offset = self.end_offset
 
     def set_aside(self, snapshot_id: OffsetAndEpoch) -> ev.SnapshotLost:
-        """Lose a stored snapshot; what nothing else has is a hole from now on."""
+        """Lose a stored snapshot; records that are nowhere else are a hole from now on."""
         snapshot = self.snapshots.pop(snapshot_id, None)
         if snapshot is not None:
             self.lost = (snapshot_id, snapshot)

@@ -59,7 +59,7 @@ STEPS: Final[Mapping[str, float]] = {
 """The kinds of steps, and how often each is taken."""
 
 ORDINARY: Final = frozenset({"deliver", "flush", "time", "append", "start"})
-"""What every schedule needs."""
+"""The steps that every schedule needs."""
 
 
 @attrs.frozen(kw_only=True)
@@ -70,15 +70,15 @@ class Theme:
     what: str
     """One line for people."""
     steps: Mapping[str, float] = attrs.field(factory=dict)
-    """What differs from `STEPS`."""
+    """The differences from `STEPS`."""
     dynamic: float = 0.8
-    """How many of the seeds have voters that may change."""
+    """The share of the seeds whose voters may change."""
     voters: tuple[int, ...] = (1, 2, 3, 3, 3, 4, 5)
     replicas: tuple[int, ...] = (3, 4, 5)
     priorities: float = 0.15
-    """How many of the replicas may have an election priority."""
+    """The share of the replicas that may have an election priority."""
     length: int = 3_000
-    """How many steps a seed has before all is mended."""
+    """The number of steps of a seed before all is mended."""
 
     def draw(self, random: chance.Random) -> dict[str, float]:
         """Draw how likely each kind of step is."""
@@ -86,7 +86,7 @@ class Theme:
         for name in weights:
             if name not in ORDINARY:
                 weights[name] *= random.choice((0.0, 1.0, 1.0, 3.0))
-        weights["time"] *= random.choice((0.5, 1.0, 3.0))  # how much happens before somebody's time is up
+        weights["time"] *= random.choice((0.5, 1.0, 3.0))  # the number of steps before a timer ends
         return weights
 
 

@@ -1,6 +1,6 @@
-"""What goes wrong in the core fuzzer by itself: power, disks, what a replica has lost. Each method is a step.
+"""Trouble that comes by itself: losses of power, of disks and of durable data. Each method is a step.
 
-How much may be lost at one time says `budget`.
+`budget` bounds the losses at one time.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Trouble:
     def forget_and_go_back(self, host: CoreHost) -> None:
         """Let a replica forget whom it has just voted for, who then is not heard for a while, under the old leader.
 
-        Later the old leader dies, and others stand: for the epoch of the forgotten vote, if nobody knows better.
+        Later the old leader dies, and others stand: for the epoch of the forgotten vote, if no voter knows better.
         """
         election = host.store.election
         voted = None if election is None or election.voted_key is None else election.voted_key.id
@@ -161,7 +161,7 @@ class Trouble:
         else:
             host.tell(ev.SnapshotDamaged(snapshot_id, "fuzzed"))
         if self.random.random() < 0.5:
-            self.world.plots.depose()  # somebody asks for its vote soon
+            self.world.plots.depose()  # another replica asks for its vote soon
 
     def full(self) -> None:
         """Fill a disk, or make room."""

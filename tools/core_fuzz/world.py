@@ -43,7 +43,7 @@ from tools.core_fuzz.trouble import Trouble
 FIRST_PORT: Final = 9_000
 
 PORTS_APART: Final = 100
-"""How far the port of a replica that has moved is from the one before. Every old address still leads to it."""
+"""The distance between the ports of a replica before and after it moves. Every old address still leads to it."""
 
 
 class CoreWorld:
@@ -63,7 +63,7 @@ class CoreWorld:
         self.coverage = Coverage()
         self.wire: list[Letter] = []
         self.plate: list[Letter] = []
-        """Messages that are held back until somebody lets them go on: they come very late."""
+        """Messages that are held back until a step lets them go on: they come very late."""
         self.phase = Phase()
         self.forger, self.trouble, self.plots = Forger(self), Trouble(self), Plots(self)
         self.inquiries = Inquiries(self, seed)
@@ -201,7 +201,7 @@ class CoreWorld:
         return self.dying > 0.0 and self.random.random() < self.dying
 
     def calm_down(self) -> None:
-        """No more trouble: what is on its way arrives, in its order, and all that is down starts."""
+        """No more trouble: all messages arrive, in their order, and all replicas start."""
         self.dying, self.phase.cut = 0.0, frozenset()
         self.states.compare_again()
         self.oddities = attrs.evolve(
@@ -258,14 +258,14 @@ class CoreWorld:
         if self.plots.is_under_way:
             self.plots.follow_up()
         if self.phase.cut and self.random.random() < 0.1:
-            self.time()  # or a cut would be over before anybody misses anybody
+            self.time()  # or a cut would be over before any replica is missed
         elif self.phase.is_calm:
             self._calm()
         else:
             self.random.choices(self._steps, self._weights)[0]()
 
     def step_named(self, name: str) -> Callable[[], None]:
-        """Return the step of this name, whoever takes it."""
+        """Return the step of this name, of the part that has it."""
         parts = (self, self.trouble, self.plots, self.forger, self.inquiries)
         found = [getattr(part, name.replace("-", "_"), None) for part in parts]
         steps: list[Callable[[], None]] = [step for step in found if step is not None]
@@ -379,7 +379,7 @@ class CoreWorld:
             host.hear_request(letter, VERSIONS.get(type(letter.body).__name__, 0))
 
     def arrive(self, source: ReplicaId, host: CoreHost, body: Any, *, version: int | None = None) -> None:
-        """Let a request arrive at a replica that runs, whoever sent it; nobody hears the answer."""
+        """Let a request of any sender arrive at a replica that runs; its answer is dropped."""
         newest = VERSIONS.get(type(body).__name__, 0)
         host.hear_request(Letter(source, NO_LIFE, host.number, 0, 0, body), newest if version is None else version)
 
@@ -413,7 +413,7 @@ class CoreWorld:
         self.pass_time(whole=False)
 
     def pass_time(self, *, whole: bool) -> None:
-        """Let time go to the next moment that somebody waits for; with `whole`, no one's is passed over."""
+        """Let time go to the next moment that a replica waits for; with `whole`, no one's is passed over."""
         random = self.random
         due = [(at_ms, host.number) for host in self.up() if (at_ms := host.wakes_ms) is not None]
         if not due:
@@ -476,7 +476,7 @@ class CoreWorld:
             self.read_at(self.random.choice(up))
 
     def read_at(self, host: CoreHost) -> None:
-        """Ask a replica from where to read."""
+        """Ask a replica for the offset at which to begin to read."""
         number = self.next_number()
         host.reads[number] = self.promises.committed_end
         host.tell(ev.ReadBarrierRequested(number, 1_000))
@@ -503,7 +503,7 @@ class CoreWorld:
     def take_snapshot(self, host: CoreHost, wanted: OffsetAndEpoch | None = None, *, slowly: bool = False) -> None:
         """Let a replica take a snapshot of something that is committed, or this one, if there is anything new."""
         store, view, random = host.store, host.running.state.log, self.random
-        # What is committed may be applied before it is flushed here: after a power loss a snapshot is ahead of its log.
+        # Committed records may be applied before their flush: after a power loss a snapshot is ahead of its log.
         ends = [batch for batch in store.batches if host.applied_from < batch.end_offset <= host.high_watermark]
         if wanted is not None:
             ends = [batch for batch in ends if (batch.end_offset, batch.epoch) == (wanted.offset, wanted.epoch)]
@@ -534,7 +534,7 @@ class CoreWorld:
             host.tell(ev.RetentionDue(snapshot_id))
 
     def snapshot_of(self, host: CoreHost, snapshot_id: OffsetAndEpoch, data: bytes) -> StoredSnapshot:
-        """Return the snapshot that a download has made; it must be one that somebody took."""
+        """Return the snapshot that a download has made; it must be one that a replica took."""
         snapshot = self._blobs.get((snapshot_id, data))
         if snapshot is None:
             raise BrokenPromiseError("I14", f"the download of {snapshot_id} at {host} is made of two files")
