@@ -40,6 +40,9 @@ OLDEST: Final = {FetchRequest: 12}
 TRIES_MAX: Final = 30
 """So many answers of a kind are looked at, at most, to change one of them."""
 
+AIMED_TRIES_MAX: Final = 150
+"""The same of answers that are aimed at, of which few fit."""
+
 SPARED: Final = 0.4
 """The share of answers that pass unchanged while one of their kind is to be changed: without a true one a download has
 no end."""
@@ -53,6 +56,7 @@ class Tampering:
     bend: forged_answers.Bend
     left: int
     tries: int = 0
+    tries_max: int = TRIES_MAX
     target: ReplicaId | None = None
     sources: frozenset[ReplicaId] = frozenset()
     """The senders and the receiver of the answers; any, unless they are named."""
@@ -203,7 +207,8 @@ class Forger:
     def aim_at(self, kind: type) -> None:
         """Change the next answer of a kind that few replicas ask for."""
         random = self._world.random
-        self._tampering[kind] = Tampering(kind, random.choice(forged_answers.AIMED[kind]), 1)
+        bend = random.choice(forged_answers.AIMED[kind])
+        self._tampering[kind] = Tampering(kind, bend, 1, tries_max=AIMED_TRIES_MAX)
 
     def mislead(self, host: CoreHost) -> None:
         """Let an answer to a Fetch name an epoch that has not begun: the answer of a voter, or of another replica."""
@@ -227,7 +232,7 @@ class Forger:
             return letter
         host = world.hosts.get(letter.target)
         tampering.tries += 1
-        if tampering.tries >= TRIES_MAX:
+        if tampering.tries >= tampering.tries_max:
             del self._tampering[kind]
         if host is None or host.core is None or host.life != letter.life:
             return letter

@@ -21,7 +21,7 @@ from kraftlib.consensus.voters import Voter, VoterSet
 from kraftlib.errors import ensure
 from kraftlib.records.batch import Batch, encode_batch
 from kraftlib.records.control import encode_control_batch
-from kraftlib.records.control_messages import KRaftVersionRecord
+from kraftlib.records.control_messages import KRaftVersionRecord, VotersRecord
 from kraftlib.types import Endpoint, OffsetAndEpoch, ReplicaId, ReplicaKey
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kraftlib.wire.messages.fetch import FetchResponse
@@ -102,7 +102,10 @@ class CoreWorld:
         voters = self._voter_set()
         self.static_voters = None if is_dynamic else voters
         self.promises = Promises(voters)
-        bootstrap = StoredSnapshot(b"", (KRaftVersionRecord(kraft_version=1), voters.to_record()))
+        record = voters.to_record()
+        if chance.Random(f"names of {theme.name}/{seed}").random() < 0.3:
+            record = _with_small_names(record)
+        bootstrap = StoredSnapshot(b"", (KRaftVersionRecord(kraft_version=1), record))
         self.hosts = {
             number: CoreHost(self, number, CoreStore(bootstrap if is_dynamic and number in self.first_voters else None))
             for number in numbers
@@ -602,3 +605,13 @@ class CoreWorld:
             offset = host.running.state.log.voters.latest_offset
             if offset is None or offset >= self.promises.committed_end:
                 raise BrokenPromiseError("V6", f"{host} says that a voter change is done, and it is not committed")
+
+
+def _with_small_names(record: VotersRecord) -> VotersRecord:
+    """Return a Voters record whose listeners are named in small letters: Kafka writes names as they are configured."""
+
+    def renamed(voter: VotersRecord.Voter) -> VotersRecord.Voter:
+        places = tuple(attrs.evolve(place, name=place.name.lower()) for place in voter.endpoints)
+        return attrs.evolve(voter, endpoints=places)
+
+    return attrs.evolve(record, voters=tuple(renamed(voter) for voter in record.voters))

@@ -27,6 +27,7 @@ class PatienceRules(RuleSet):
          each pre-vote which it has lost in a row to the same leader
     RP2  a leader hands over to the same voter again after `priority_takeover_ms`, doubled with each time in a row; that
          ends when none was needed for twice that pause and an election
+    RP3  the receiver of a request that has failed, or has no answer in time, is left alone for a while
     """
 
     def __init__(self, core: Replica) -> None:
@@ -45,6 +46,8 @@ class PatienceRules(RuleSet):
         """When leadership was handed to each voter, and how often in a row."""
         self._transfer: Transfer | None = None
         self._changes_voters = False
+        self._in_vain: list[int] = []
+        """The receivers of the requests that fail in this step."""
 
     def started(self, actions: Sequence[act.Action], now_ms: int) -> None:
         """A candidate of the life before still is one; that it stood then is forgotten."""
@@ -53,6 +56,8 @@ class PatienceRules(RuleSet):
     def hearing(self, event: ev.Event, now_ms: int) -> None:
         """A refused connection to the leader gives a follower a moment before which it does not stand."""
         role = self._role
+        if self.state.connections.requests:
+            self._note_failures(event, now_ms)
         if isinstance(role, Leader):
             self._changes_voters = role.change is not None
         elif type(event) is ev.ConnectionLost:
@@ -70,8 +75,37 @@ class PatienceRules(RuleSet):
             self._handed_over(before, event, now_ms)
             if self._setbacks and any(type(action) is act.AdvanceHighWatermark for action in actions):
                 self._setbacks = 0
+        if self._in_vain:
+            if role is before:
+                self._rests_after_failures()
+            self._in_vain = []
         if role is not before:
             self._role_changed(role, before, now_ms)
+
+    # --- requests in vain ---------------------------------------------------------------------------------------------
+
+    def _note_failures(self, event: ev.Event, now_ms: int) -> None:
+        """Take note of the request that fails, and of those whose time is up."""
+        requests, state = self.state.connections.requests, self.state
+        answered = None
+        if isinstance(event, ev.RequestFailed | ev.ResponseReceived):
+            answered = requests.get(event.correlation_id)
+        if isinstance(event, ev.RequestFailed) and answered is not None:
+            is_settled = event.failure is ev.Failure.UNSUPPORTED_VERSION  # an old peer is asked that no more
+            self._in_vain += [] if is_settled else [answered.destination]
+        late_ms = max(now_ms, state.now_ms) - state.config.request_timeout_ms
+        for request in requests.values():
+            if request.sent_ms > late_ms:
+                break
+            if request is not answered:
+                self._in_vain.append(request.destination)
+
+    def _rests_after_failures(self) -> None:
+        state = self.state
+        for destination in self._in_vain:
+            if state.config.retry_backoff_ms and not state.connections.is_backing_off(destination, state.now_ms):
+                text = f"{state.id_text} may ask {destination} again at {state.now_ms}, at once after a failure"
+                raise BrokenRuleError("RP3", text)
 
     # --- a refused connection ----------------------------------------------------------------------------------------
 
