@@ -23,6 +23,9 @@ LATE_ERRANDS: Final = ("starve", "falter")
 SHARE_OF_EACH: Final = 0.4
 """The share of the runs that have each of them."""
 
+HAS_NONE_EITHER: Final = 0.8
+"""The share of the runs without another errand that have none of these, either."""
+
 TIMEOUTS: Final = (1.6, 1.6, 2.5, 5.0)
 """The time that a leader starves for, in fetch timeouts: until a voter change is over, or until the leader resigns."""
 
@@ -32,6 +35,8 @@ class LateErrands(ErrandTools):
 
     def _add_late_ones(self, random: chance.Random) -> None:
         """Draw which of them a run has, and when."""
+        if not self.wanted and random.random() < HAS_NONE_EITHER:
+            return
         for errand in LATE_ERRANDS:
             if random.random() < SHARE_OF_EACH:
                 self.wanted.insert(random.randint(0, len(self.wanted)), errand)
