@@ -84,6 +84,8 @@ class Admission(Generic[S]):
         self._is_voter_host: Final = is_voter_host
         self._authenticates: Final = authenticates
         self._seats: dict[S, None] = {}
+        self._voters: dict[S, None] = {}
+        """Those in slots of voters."""
         self._per_host: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -101,7 +103,7 @@ class Admission(Generic[S]):
 
     def place_for(self, host: str, now: float) -> Place[S] | None:
         """Return the slot of a new connection from `host`; None if there is none for it."""
-        voters = [seat for seat in self._seats if seat.of_voters]
+        voters = self._voters
         has_room = len(voters) < self._limits.voter_connections_max
         trusted = self._is_voter_host(host)
         if trusted and has_room:
@@ -124,14 +126,18 @@ class Admission(Generic[S]):
     def add(self, seat: S) -> None:
         """Take `seat`, whose `of_voters` is that of its place."""
         self._seats[seat] = None
-        if not seat.of_voters:
+        if seat.of_voters:
+            self._voters[seat] = None
+        else:
             self._per_host[seat.host] += 1
 
     def remove(self, seat: S) -> None:
         """Free the slot of `seat`; does nothing if it has none."""
         if seat in self._seats:
             del self._seats[seat]
-            if not seat.of_voters:
+            if seat.of_voters:
+                del self._voters[seat]
+            else:
                 self._leave(seat.host)
 
     def prove(self, seat: S, now: float) -> S | None:
@@ -139,25 +145,26 @@ class Admission(Generic[S]):
         seat.standing = Standing.VOTER
         if seat.of_voters or seat not in self._seats:
             return None
-        voters = [each for each in self._seats if each.of_voters]
-        unproven = [each for each in voters if each.standing is not Standing.VOTER]
-        is_full = len(voters) >= self._limits.voter_connections_max
+        unproven = [each for each in self._voters if each.standing is not Standing.VOTER]
+        is_full = len(self._voters) >= self._limits.voter_connections_max
         if is_full and not unproven:
             return None  # it keeps the slot that it has
         self._leave(seat.host)
         seat.of_voters = True
+        self._voters[seat] = None
         if not is_full:
             return None
         gives_way = min(unproven, key=lambda each: _rank(each, now))
         if self._has_room_for(gives_way.host):
             gives_way.of_voters = False  # the two change slots
+            del self._voters[gives_way]
             self._per_host[gives_way.host] += 1
             return None
         return gives_way
 
     def _has_room_for(self, host: str) -> bool:
         """Whether a stranger from `host` gets a slot without another one's leaving."""
-        strangers = sum(self._per_host.values())
+        strangers = len(self._seats) - len(self._voters)
         is_full = self._per_host[host] >= self._limits.connections_per_address_max
         return not is_full and strangers < self._limits.connections_max
 

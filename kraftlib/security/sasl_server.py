@@ -45,6 +45,17 @@ SERVED: Final[Mapping[int, Versions]] = {
 }
 """The versions that are served, and named in the answer to ApiVersions where SASL is on."""
 
+
+def may_stand_first(api_key: int) -> bool:
+    """Whether a client may send this before it has authenticated."""
+    return api_key == ApiKey.API_VERSIONS or api_key in SERVED
+
+
+def too_early(api_key: int) -> str:
+    """Return why another request ends the connection, for our log."""
+    return f"it asked for API {api_key} before it has authenticated"
+
+
 REFUSAL: Final = "Authentication failed: wrong mechanism, user or password"
 """The text that a client is told at any failure."""
 
@@ -156,7 +167,7 @@ class SaslServer:
             self._versions_asked += 1
             return Step(pass_on=True)
         if key not in SERVED:
-            return Step(close=True, failure=f"it asked for API {key} before it has authenticated")
+            return Step(close=True, failure=too_early(key))
         try:
             request = decode_request(frame)
         except (ProtocolError, MemoryError) as error:

@@ -13,6 +13,7 @@ import struct
 from typing import Final, Protocol
 
 from kraftlib.runtime.net.transport import Frame
+from kraftlib.wire.frames import describe_foreign_bytes
 
 LENGTH_BYTES: Final = 4
 COPIED_MAX_BYTES: Final = 16 * 1024
@@ -34,6 +35,13 @@ class BadFrameError(Exception):
         self.max_bytes = max_bytes
         self.first_bytes = first_bytes
         """The four bytes where the length should be: they give a speaker of another protocol away."""
+
+
+def describe_bad_frame(error: BadFrameError) -> str:
+    """Return what a peer did that sent this, for the operator."""
+    foreign = describe_foreign_bytes(error.first_bytes)
+    size = f"it announced a frame of {error.length} bytes (allowed are 1 to {error.max_bytes})"
+    return f"{size}; it sent {foreign}" if foreign else size
 
 
 class FrameReader:

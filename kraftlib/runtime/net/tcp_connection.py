@@ -17,11 +17,12 @@ import attrs
 from kraftlib import forks
 from kraftlib.runtime.net.answer_queue import AnswerQueue
 from kraftlib.runtime.net.frame_turns import FrameTurns
-from kraftlib.runtime.net.framing import BadFrameError, FrameReader, FrameWriter
+from kraftlib.runtime.net.framing import BadFrameError, FrameReader, FrameWriter, describe_bad_frame
 from kraftlib.runtime.net.freed_memory import FreedMemory
+from kraftlib.runtime.net.newcomer import Newcomer
 from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.tls_sink import TlsSink
-from kraftlib.runtime.net.transport import Frame, FrameReceiver, Peer, Reply, TellRefusal
+from kraftlib.runtime.net.transport import Frame, FrameReceiver, Reply, TellRefusal
 from kraftlib.security.admission import Standing
 from kraftlib.security.answers import Account, AnswerBudget
 from kraftlib.security.contexts import Contexts, Validity, ends_at, unverified
@@ -31,7 +32,6 @@ from kraftlib.security.password_checks import PasswordChecks
 from kraftlib.security.sasl import USER_PREFIX
 from kraftlib.security.sasl_server import FRAME_MAX_BYTES, SaslServer, Step
 from kraftlib.security.sasl_users import Login, SaslUsers
-from kraftlib.wire.frames import describe_foreign_bytes
 
 TURN_MAX_BYTES: Final = 64 * 1024
 """A connection that has sent larger frames than this waits for its next turn: a large one may be dear to read."""
@@ -44,6 +44,9 @@ PACE_S: Final = 0.2
 
 REFUSAL_PAUSE_S: Final = 0.1
 """Pause before a failed authentication is answered, as in Kafka (`connection.failed.authentication.delay.ms`)."""
+
+
+CLOSED: Final = "closed the connection of %s: %s"
 
 
 @attrs.define(kw_only=True)
@@ -76,12 +79,12 @@ class Shared:
 class ServerConnection(asyncio.Protocol):
     """One accepted connection. `host` is the address that it shares slots with, on a Unix socket the user of `peer`."""
 
-    def __init__(self, shared: Shared, host: str, peer: Peer) -> None:
-        self.host: Final = host
-        self.peer = peer
-        self.accepted_at: Final = shared.now()
+    def __init__(self, shared: Shared, newcomer: Newcomer) -> None:
+        self.host: Final = newcomer.host
+        self.peer = peer = newcomer.peer
+        self.accepted_at: Final = newcomer.accepted_at
         self.standing = Standing.NEWCOMER
-        self.of_voters = False
+        self.of_voters = newcomer.of_voters
         self.handshake: asyncio.Task[None] | None = None
         """Makes the connection; over once it is made."""
         self.begun = False
@@ -131,8 +134,9 @@ class ServerConnection(asyncio.Protocol):
         forks.keep_from_children(self._descriptor)
         certificate = transport.get_extra_info("peercert")
         names = certificate_names(certificate)
-        self.peer = attrs.evolve(self.peer, principals=(*self.peer.principals, *names))
-        self._valid = attrs.evolve(self._valid, ends_at=ends_at(certificate))
+        if names:
+            self.peer = attrs.evolve(self.peer, principals=(*self.peer.principals, *names))
+        self._valid = Validity(ends_at(certificate), self._valid.trust)
         self._made_at = self._shared.now()
         self._watched = (0, self._made_at)
         reason = unverified(transport.get_extra_info("sslcontext"), certificate) or self._valid.is_over(
@@ -223,7 +227,7 @@ class ServerConnection(asyncio.Protocol):
 
     def refuse(self, kind: str, reason: str) -> None:
         """Count, tell the operator and break off. Answers that were written may still leave."""
-        self._shared.notices.warn(kind, self.host, "closed the connection of %s: %s", self.peer.address, reason)
+        self._shared.notices.warn(kind, self.host, CLOSED, self.peer.address, reason)
         self.close()
 
     def overdue(self, now: float) -> tuple[str, str] | None:
@@ -304,7 +308,7 @@ class ServerConnection(asyncio.Protocol):
         try:
             all_taken = self._take()
         except BadFrameError as error:
-            self.refuse("bad_frame", _describe(error))
+            self.refuse("bad_frame", describe_bad_frame(error))
             return
         finally:
             self._flush()
@@ -452,9 +456,3 @@ class ServerConnection(asyncio.Protocol):
     def _close_unread(self) -> None:
         self.refuse("unread", "it does not read its answers, and all that wait take too much memory")
         self.abort()
-
-
-def _describe(error: BadFrameError) -> str:
-    foreign = describe_foreign_bytes(error.first_bytes)
-    size = f"it announced a frame of {error.length} bytes (allowed are 1 to {error.max_bytes})"
-    return f"{size}; it sent {foreign}" if foreign else size

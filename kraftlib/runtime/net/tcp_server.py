@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -19,9 +19,10 @@ from kraftlib import forks
 from kraftlib.runtime.net.acceptor import Acceptor
 from kraftlib.runtime.net.frame_turns import FrameTurns
 from kraftlib.runtime.net.freed_memory import FreedMemory, malloc_trim
+from kraftlib.runtime.net.newcomer import FirstBytes, Newcomer, first_bytes
 from kraftlib.runtime.net.notices import Notices
-from kraftlib.runtime.net.sockets import address_text, bind, handshake_trouble, happens_within, tune
-from kraftlib.runtime.net.tcp_connection import ServerConnection, Shared
+from kraftlib.runtime.net.sockets import address_text, bind, handshake_trouble, happens_within
+from kraftlib.runtime.net.tcp_connection import CLOSED, ServerConnection, Shared
 from kraftlib.runtime.net.transport import FrameReceiver, Peer, TellRefusal
 from kraftlib.runtime.net.unix_sockets import bind_unix, remove
 from kraftlib.security.addresses import VoterAddresses
@@ -30,6 +31,7 @@ from kraftlib.security.answers import AnswerBudget
 from kraftlib.security.contexts import Trust
 from kraftlib.security.limits import TcpLimits
 from kraftlib.security.password_checks import PasswordChecks
+from kraftlib.security.sasl_server import FRAME_MAX_BYTES as LOGIN_MAX_BYTES
 from kraftlib.security.sasl_users import SaslUsers
 from kraftlib.security.unix_users import replica_users, user_of
 from kraftlib.types import Endpoint, socket_path
@@ -74,7 +76,7 @@ class FrameServer:
         self._tls: Final = tls
         self.voter_addresses: Final = VoterAddresses()
         users = replica_users(trust.replicas)
-        self._admission: Final[Admission[ServerConnection]] = Admission(
+        self._admission: Final[Admission[Newcomer | ServerConnection]] = Admission(
             limits,
             is_voter_host=lambda host: host in users or host in self.voter_addresses,
             authenticates=tls.server is not None or sasl is not None,
@@ -85,13 +87,24 @@ class FrameServer:
         self._connections: set[ServerConnection] = set()
         self._by_address: dict[str, ServerConnection] = {}
         self._handshakes: set[asyncio.Task[None]] = set()
+        self._newcomers: set[Newcomer] = set()
+        newcomer_max_bytes = min(frame_max_bytes, limits.newcomer_frame_max_bytes)
+        self._first_bytes: Final = FirstBytes(
+            is_encrypted=tls.server is not None,
+            asks_login=sasl is not None,
+            frame_max_bytes=newcomer_max_bytes if sasl is None else min(newcomer_max_bytes, LOGIN_MAX_BYTES),
+        )
+        # The system tells who is on a Unix socket, and nobody else reads what is sent there.
+        self._first_bytes_unix: Final = FirstBytes(
+            is_encrypted=False, asks_login=False, frame_max_bytes=newcomer_max_bytes
+        )
         self._all_gone = asyncio.Event()
         self._all_gone.set()
 
     @property
     def connections(self) -> int:
-        """Number of open connections, those in a handshake included."""
-        return len(self._connections)
+        """Number of open connections, those that have sent nothing yet included."""
+        return len(self._connections) + len(self._newcomers)
 
     async def start(self, places: Sequence[Endpoint], *, insecure: bool, socket_mode: int) -> Endpoint:
         """Listen at all `places`; return the first of them. Raises: ConfigError, as `bind` and `bind_unix` do."""
@@ -108,7 +121,8 @@ class FrameServer:
             raise
         for listener in self._listeners:
             forks.keep_from_children(listener.fileno())
-            self._acceptors.append(Acceptor(listener, self._admit, loop=self._loop, notices=self._notices))
+            arrive = self._arrive_unix if listener.family == socket.AF_UNIX else self._arrive
+            self._acceptors.append(Acceptor(listener, arrive, loop=self._loop, notices=self._notices))
         first = places[0]
         is_unix = self._listeners[0].family == socket.AF_UNIX
         return first if is_unix else Endpoint(first.host, self._listeners[0].getsockname()[1])
@@ -128,10 +142,12 @@ class FrameServer:
         """Break off what has lasted too long, and give back the memory of requests and answers that are gone."""
         self.shared.freed_memory.look()
         now = self._now()
+        late_s = self._limits.first_frame_ms / 1000
+        for newcomer in [each for each in self._newcomers if now - each.accepted_at > late_s]:
+            self._refuse(newcomer, "no_first_frame", f"no request came within {self._limits.first_frame_ms} ms")
         for connection in list(self._connections):
             if (found := connection.overdue(now)) is not None:
-                connection.refuse(*found)
-                connection.abort()
+                self._refuse(connection, *found)
 
     def recognized(self, peer: Peer, *, is_voter: bool) -> None:
         """Take note that `peer` has sent a valid request of a replica, and whether that is a voter."""
@@ -144,13 +160,26 @@ class FrameServer:
             connection.peer = attrs.evolve(connection.peer, is_known_voter=True)
             self._close_for_others(self._admission.prove(connection, self._now()))
 
+    def _refuse(self, seat: Newcomer | ServerConnection, kind: str, reason: str) -> None:
+        """Count, tell the operator and break off."""
+        if isinstance(seat, ServerConnection):
+            seat.refuse(kind, reason)
+            seat.abort()
+        else:
+            self._notices.warn(kind, seat.host, CLOSED, seat.peer.address, reason)
+            self._stop_waiting(seat)
+            self._leave(seat)
+
     def _forget(self, connection: ServerConnection) -> None:
         """Take note that `connection` is gone."""
         self._admission.remove(connection)
         self._connections.discard(connection)
         if self._by_address.get(connection.peer.address) is connection:
             del self._by_address[connection.peer.address]
-        if not self._connections:
+        self._look_if_all_gone()
+
+    def _look_if_all_gone(self) -> None:
+        if not self._connections and not self._newcomers:
             self._all_gone.set()
 
     async def close(self, patience_s: float) -> None:
@@ -158,6 +187,9 @@ class FrameServer:
         self.voter_addresses.close()
         self._stop_listening()
         self.shared.passwords.close()
+        for newcomer in list(self._newcomers):
+            self._stop_waiting(newcomer)
+            self._leave(newcomer)
         tasks = list(self._handshakes)
         for task in tasks:
             task.cancel()
@@ -171,35 +203,103 @@ class FrameServer:
                 connection.abort()
             await happens_within(self._all_gone, patience_s)
 
-    def _admit(self, accepted: socket.socket, address: Any) -> None:
+    def _arrive(self, accepted: socket.socket, address: Any) -> None:
+        self._take_in(accepted, lambda: (address[0], Peer(address_text(address))), self._first_bytes)
+
+    def _arrive_unix(self, accepted: socket.socket, address: Any) -> None:
+        self._take_in(accepted, lambda: self._user(accepted), self._first_bytes_unix)
+
+    def _user(self, accepted: socket.socket) -> tuple[str, Peer]:
+        """Return who is on a Unix socket. Raises: OSError, if it is gone."""
+        user = user_of(accepted)
+        text = f"{user.principal} (process {user.process_id}, connection {next(self._numbers)})"
+        return user.principal, Peer(text, (user.principal,))
+
+    def _take_in(self, accepted: socket.socket, caller: Callable[[], tuple[str, Peer]], rules: FirstBytes) -> None:
+        """Turn a connection away, admit it, or let it wait for its first bytes in a slot."""
+        first = first_bytes(accepted)
         try:
-            host, peer = self._caller(accepted, address)
+            newcomer = None if first == b"" else Newcomer(accepted, *caller(), rules, self._now())
         except OSError:
-            accepted.close()  # it is gone, and nothing tells who it was
+            newcomer = None
+        if newcomer is None:
+            accepted.close()  # it is gone
             return
-        connection = ServerConnection(self.shared, host, peer)
-        limits, host = self._limits, connection.host
+        if first is not None and self._is_turned_away(newcomer, first):
+            return
+        if not self._has_seat(newcomer):
+            return
+        self._all_gone.clear()
+        if first is not None:
+            self._admit(newcomer)
+        else:
+            self._newcomers.add(newcomer)
+            self._loop.add_reader(accepted.fileno(), self._look_again, newcomer)
+
+    def _look_again(self, newcomer: Newcomer) -> None:
+        first = first_bytes(newcomer.accepted)
+        if first is None:
+            return
+        self._stop_waiting(newcomer)
+        if not first or self._is_turned_away(newcomer, first):
+            self._leave(newcomer)
+        else:
+            self._admit(newcomer)
+
+    def _is_turned_away(self, newcomer: Newcomer, first: bytes) -> bool:
+        """Close what has ended, or has `first` bytes that nobody sends who may stay; return whether it was one."""
+        if not first:
+            newcomer.close()
+            return True
+        found = newcomer.rules.complaint(first)
+        if found is None:
+            return False
+        self._notices.warn(found.kind, newcomer.host, CLOSED, newcomer.peer.address, found.reason)
+        if found.attempt is not None:
+            self.shared.tell_refusal(newcomer.peer, found.attempt, found.reason)
+        newcomer.close(found.answer)
+        return True
+
+    def _has_seat(self, newcomer: Newcomer) -> bool:
+        """Give a newcomer one of the slots, and return whether it has got one; close it if there is none."""
+        limits, host = self._limits, newcomer.host
         place = self._admission.place_for(host, self._now())
         if place is None:
             self._notices.warn(
                 "too_many",
                 host,
                 "refused a connection of %s: %d are open, %d of them from there (at most %d and %d)",
-                connection.peer.address,
+                newcomer.peer.address,
                 len(self._admission),
                 self._admission.held_by(host),
                 limits.connections_max,
                 limits.connections_per_address_max,
             )
-            accepted.close()
-            return
+            newcomer.close()
+            return False
         self._close_for_others(place.instead_of)
-        connection.of_voters = place.of_voters
+        newcomer.of_voters = place.of_voters
+        self._admission.add(newcomer)
+        return True
+
+    def _stop_waiting(self, newcomer: Newcomer) -> None:
+        self._newcomers.discard(newcomer)
+        self._loop.remove_reader(newcomer.accepted.fileno())
+
+    def _leave(self, newcomer: Newcomer) -> None:
+        """Take note that a newcomer, which waits no more, is gone."""
+        self._admission.remove(newcomer)
+        newcomer.close()
+        self._look_if_all_gone()
+
+    def _admit(self, newcomer: Newcomer) -> None:
+        """Make the connection in the slot of the newcomer."""
+        connection = ServerConnection(self.shared, newcomer)
+        self._admission.remove(newcomer)
         self._admission.add(connection)
         self._connections.add(connection)
         self._by_address[connection.peer.address] = connection
-        self._all_gone.clear()
-        tune(accepted)
+        accepted = newcomer.accepted
         task = self._loop.create_task(
             self._begin(connection, accepted), name=f"kraftlib-handshake {connection.peer.address}"
         )
@@ -207,26 +307,17 @@ class FrameServer:
         self._handshakes.add(task)
         task.add_done_callback(partial(self._handshake_over, connection, accepted))
 
-    def _caller(self, accepted: socket.socket, address: Any) -> tuple[str, Peer]:
-        """Return what shares slots with a connection, an address or a user, and who made it. Raises: OSError."""
-        if accepted.family != socket.AF_UNIX:
-            return str(address[0]), Peer(address_text(address))
-        user = user_of(accepted)
-        text = f"{user.principal} (process {user.process_id}, connection {next(self._numbers)})"
-        return user.principal, Peer(text, (user.principal,))
-
     def _handshake_over(self, connection: ServerConnection, accepted: socket.socket, task: asyncio.Task[None]) -> None:
         self._handshakes.discard(task)
         if not connection.begun:  # it was cancelled before its first step
             accepted.close()
             self._forget(connection)
 
-    def _close_for_others(self, connection: ServerConnection | None) -> None:
+    def _close_for_others(self, seat: Newcomer | ServerConnection | None) -> None:
         """Close a connection whose slot another one gets."""
-        if connection is not None:
-            self._admission.remove(connection)  # at once: its transport is gone a moment later
-            connection.refuse("made_room", "others want to connect, and it was idle or had shown least")
-            connection.abort()
+        if seat is not None:
+            self._admission.remove(seat)  # at once: its transport is gone a moment later
+            self._refuse(seat, "made_room", "others want to connect, and it was idle or had shown least")
 
     async def _begin(self, connection: ServerConnection, accepted: socket.socket) -> None:
         """Make the transport of an accepted socket, with TLS if that is asked for."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from typing import Any
 
 import pytest
 
 from kraftlib.errors import ConfigError
-from kraftlib.runtime.net.sockets import address_text, bind, happens_within, is_loopback, tune
+from kraftlib.runtime.net.sockets import address_text, bind, happens_within, is_loopback
 from kraftlib.types import Endpoint
 
 
@@ -62,10 +61,3 @@ async def test_waiting_for_an_event_ends() -> None:
     assert not await happens_within(event, 0.001)
     event.set()
     assert await happens_within(event, 10)
-
-
-def test_a_tuned_socket_sends_small_frames_at_once() -> None:
-    with socket.socket() as one:
-        tune(one)
-        assert one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-        assert one.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)

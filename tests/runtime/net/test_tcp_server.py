@@ -25,6 +25,8 @@ from kraftlib.testing.transport_contract import PATIENCE_S, Station, station
 from kraftlib.types import Endpoint
 
 LOOPBACK = Endpoint("127.0.0.1", 0)
+HALF_A_HELLO = bytes.fromhex("16 0301")
+"""The beginning of a TLS handshake."""
 
 
 @asynccontextmanager
@@ -374,16 +376,21 @@ async def test_plaintext_on_a_tls_port_is_closed_and_named(
 
 async def test_a_handshake_that_never_ends_is_given_up(authority: trustme.CA) -> None:
     async with server(tls=server_context(authority), limits=TcpLimits(handshake_ms=30)) as opened:
-        async with stranger(opened.endpoint) as silent:
-            assert await silent.closed() == b""
+        async with stranger(opened.endpoint) as half:
+            half.write(HALF_A_HELLO)
+            assert await half.closed() == b""
         assert tcp(opened).trouble == {"handshake": 1}
         assert tcp(opened).accepted_connections == 0
 
 
 async def test_half_open_handshakes_count_as_connections_and_give_way(authority: trustme.CA) -> None:
     tls, limits = server_context(authority), TcpLimits(connections_max=1)
-    async with server(tls=tls, limits=limits) as opened, stranger(opened.endpoint) as first, stranger(opened.endpoint):
-        assert await first.closed() == b""
+    async with server(tls=tls, limits=limits) as opened, stranger(opened.endpoint) as first:
+        first.write(HALF_A_HELLO)
+        await until(lambda: tcp(opened).accepted_connections == 1)
+        async with stranger(opened.endpoint) as second:
+            second.write(HALF_A_HELLO)
+            assert await first.closed() == b""
         assert tcp(opened).trouble["made_room"] == 1
         await until(lambda: tcp(opened).accepted_connections == 1)
 
