@@ -1,5 +1,8 @@
 """Accepts waiting connections when the loop says that there are some, a bounded number in one turn.
 
+They mostly come one by one, and to look for a second one costs as much as to accept it. So a turn takes one, and after a
+turn in which all that it might take were there the next one takes twice as many, up to `A_TURN`.
+
 There is no task whose end could lose a connection that is just being accepted: `stop` takes effect at once.
 """
 
@@ -13,7 +16,7 @@ from typing import Any, Final
 from kraftlib.runtime.net.notices import Notices
 
 A_TURN: Final = 16
-"""The number of connections accepted in one turn of the loop: a flood of them does not hold up the established ones."""
+"""The most connections accepted in one turn of the loop: a flood of them does not hold up the established ones."""
 
 PAUSE_S: Final = 0.1
 """Pause before the next connection is accepted after the system had no descriptor left."""
@@ -35,6 +38,7 @@ class Acceptor:
         self._loop: Final = loop
         self._notices: Final = notices
         self._pause: asyncio.TimerHandle | None = None
+        self._at_once = 1
         self._resume()
 
     def stop(self) -> None:
@@ -49,10 +53,11 @@ class Acceptor:
         self._loop.add_reader(self._listener.fileno(), self._accept)
 
     def _accept(self) -> None:
-        for _ in range(A_TURN):
+        for _ in range(self._at_once):
             try:
                 accepted, address = self._listener.accept()
             except (BlockingIOError, InterruptedError):
+                self._at_once = 1
                 return
             except ConnectionAbortedError:
                 continue  # it was gone before we came to it
@@ -64,3 +69,4 @@ class Acceptor:
                 return
             accepted.setblocking(False)
             self._admit(accepted, address)
+        self._at_once = min(2 * self._at_once, A_TURN)
