@@ -1,7 +1,7 @@
 """Accepts waiting connections when the loop says that there are some, a bounded number in one turn.
 
-They mostly come one by one, and to look for a second one costs as much as to accept it. So a turn takes one, and after a
-turn in which all that it might take were there the next one takes twice as many, up to `A_TURN`.
+Connections mostly come one by one, and to look for a second one costs as much as to accept it. So a turn takes one.
+After a turn in which all that it might take were there, the next one takes twice as many, up to `A_TURN`.
 
 There is no task whose end could lose a connection that is just being accepted: `stop` takes effect at once.
 """

@@ -1,10 +1,10 @@
 """An accepted connection until its first bytes have been looked at. Nothing is built for it before.
 
 To a loop a stranger costs mostly what is built for it: a task, a transport, a protocol with its buffers, the options of
-its socket. Most strangers give themselves away with their first bytes: they speak another protocol, announce a frame
-that nobody may send, or ask for what nobody may ask before authentication. They are closed with the system calls that
-look at these bytes. The bytes are not taken (MSG_PEEK): a connection that may stay finds them where they were. What is
-wrong further on is found by the connection itself, as are first bytes that come singly.
+its socket. The first bytes give most strangers away. A stranger may speak another protocol, announce a frame that is
+too large, or ask before the login what is served after it. Such a connection costs the system calls that look at its
+bytes and close it. The look does not take the bytes (MSG_PEEK), so a connection that may stay finds them where they
+were. The connection itself finds what is wrong further on, and it reads first bytes that come one by one.
 """
 
 from __future__ import annotations
@@ -103,6 +103,6 @@ class Newcomer:
         """Close the connection, after `answer`."""
         with contextlib.suppress(OSError):
             if answer:
-                self.accepted.recv(1 << 16)  # bytes that nobody has read would make the system drop the answer
+                self.accepted.recv(1 << 16)  # the system would drop the answer if bytes were left unread
                 self.accepted.send(answer)
         self.accepted.close()

@@ -51,7 +51,7 @@ async def bind(listen: Endpoint, *, encrypted: bool, insecure: bool) -> socket.s
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        tune(listener)  # what it accepts inherits these options
+        tune(listener)  # accepted connections inherit these options
         _defer(listener)
         listener.bind(address)
         listener.listen(BACKLOG)

@@ -94,7 +94,7 @@ class FrameServer:
             asks_login=sasl is not None,
             frame_max_bytes=newcomer_max_bytes if sasl is None else min(newcomer_max_bytes, LOGIN_MAX_BYTES),
         )
-        # The system tells who is on a Unix socket, and nobody else reads what is sent there.
+        # A Unix socket needs neither: the system tells who is there, and nobody else can read it.
         self._first_bytes_unix: Final = FirstBytes(
             is_encrypted=False, asks_login=False, frame_max_bytes=newcomer_max_bytes
         )
@@ -247,7 +247,7 @@ class FrameServer:
             self._admit(newcomer)
 
     def _is_turned_away(self, newcomer: Newcomer, first: bytes) -> bool:
-        """Close what has ended, or has `first` bytes that nobody sends who may stay; return whether it was one."""
+        """Close a connection if its `first` bytes break the rules, and return whether they did."""
         if not first:
             newcomer.close()
             return True
