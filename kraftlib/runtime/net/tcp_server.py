@@ -94,7 +94,7 @@ class FrameServer:
             asks_login=sasl is not None,
             frame_max_bytes=newcomer_max_bytes if sasl is None else min(newcomer_max_bytes, LOGIN_MAX_BYTES),
         )
-        # A Unix socket needs neither, since the system tells who is there, and since nobody else can read it.
+        # A Unix socket needs neither TLS nor a login: the system tells which user is there.
         self._first_bytes_unix: Final = FirstBytes(
             is_encrypted=False, asks_login=False, frame_max_bytes=newcomer_max_bytes
         )
