@@ -19,7 +19,7 @@ from kraftlib import forks
 from kraftlib.runtime.net.acceptor import Acceptor
 from kraftlib.runtime.net.frame_turns import FrameTurns
 from kraftlib.runtime.net.freed_memory import FreedMemory, malloc_trim
-from kraftlib.runtime.net.newcomer import FirstBytes, Newcomer, first_bytes
+from kraftlib.runtime.net.newcomer import Complaint, FirstBytes, Newcomer, first_bytes
 from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.sockets import address_text, bind, handshake_trouble, happens_within
 from kraftlib.runtime.net.tcp_connection import CLOSED, ServerConnection, Shared
@@ -29,6 +29,7 @@ from kraftlib.security.addresses import VoterAddresses
 from kraftlib.security.admission import Admission, Standing
 from kraftlib.security.answers import AnswerBudget
 from kraftlib.security.contexts import Trust
+from kraftlib.security.handshakes import Handshakes
 from kraftlib.security.limits import TcpLimits
 from kraftlib.security.password_checks import PasswordChecks
 from kraftlib.security.sasl_server import FRAME_MAX_BYTES as LOGIN_MAX_BYTES
@@ -75,10 +76,13 @@ class FrameServer:
         )
         self._tls: Final = tls
         self.voter_addresses: Final = VoterAddresses()
-        users = replica_users(trust.replicas)
+        self._users: Final = replica_users(trust.replicas)
+        self._handshake_budget: Final = Handshakes(
+            self._now, at_once=limits.connections_per_address_max, per_second=limits.handshakes_per_second
+        )
         self._admission: Final[Admission[Newcomer | ServerConnection]] = Admission(
             limits,
-            is_voter_host=lambda host: host in users or host in self.voter_addresses,
+            is_voter_host=self._is_voter_host,
             authenticates=tls.server is not None or sasl is not None,
         )
         self._listeners: list[socket.socket] = []
@@ -251,7 +255,7 @@ class FrameServer:
         if not first:
             newcomer.close()
             return True
-        found = newcomer.rules.complaint(first)
+        found = newcomer.rules.complaint(first) or self._complaint_of_handshake(newcomer)
         if found is None:
             return False
         self._notices.warn(found.kind, newcomer.host, CLOSED, newcomer.peer.address, found.reason)
@@ -259,6 +263,17 @@ class FrameServer:
             self.shared.tell_refusal(newcomer.peer, found.attempt, found.reason)
         newcomer.close(found.answer)
         return True
+
+    def _complaint_of_handshake(self, newcomer: Newcomer) -> Complaint | None:
+        if not newcomer.rules.is_encrypted or self._is_voter_host(newcomer.host):
+            return None
+        if self._handshake_budget.may_begin(newcomer.host):
+            return None
+        limit = self._limits.handshakes_per_second
+        return Complaint("too_many_handshakes", f"its address begins more than {limit} TLS handshakes a second")
+
+    def _is_voter_host(self, host: str) -> bool:
+        return host in self._users or host in self.voter_addresses
 
     def _has_seat(self, newcomer: Newcomer) -> bool:
         """Give a newcomer one of the slots, and return whether it has got one; close it if there is none."""
