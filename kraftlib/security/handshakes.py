@@ -1,7 +1,7 @@
-"""Bounds how many TLS handshakes each address may begin: one takes the loop of a replica about a millisecond.
+"""Bounds how many handshakes each address may begin: one of TLS takes the loop of a replica about a millisecond.
 
-A stranger needs no certificate to begin one, and its first message is cheap to make. So each address has a budget that
-fills again over time (KIP-612 bounds the connections of an address for the same reason).
+A stranger needs neither a certificate nor a password to begin one, and its first message is cheap to make. So each
+address has a budget that fills again over time (KIP-612 bounds the connections of an address for the same reason).
 """
 
 from __future__ import annotations

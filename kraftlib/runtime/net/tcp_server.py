@@ -265,12 +265,13 @@ class FrameServer:
         return True
 
     def _complaint_of_handshake(self, newcomer: Newcomer) -> Complaint | None:
-        if not newcomer.rules.is_encrypted or self._is_voter_host(newcomer.host):
+        rules = newcomer.rules
+        if not (rules.is_encrypted or rules.asks_login) or self._is_voter_host(newcomer.host):
             return None
         if self._handshake_budget.may_begin(newcomer.host):
             return None
         limit = self._limits.handshakes_per_second
-        return Complaint("too_many_handshakes", f"its address begins more than {limit} TLS handshakes a second")
+        return Complaint("too_many_handshakes", f"its address begins more than {limit} handshakes a second")
 
     def _is_voter_host(self, host: str) -> bool:
         return host in self._users or host in self.voter_addresses
