@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -19,17 +19,17 @@ from kraftlib import forks
 from kraftlib.runtime.net.acceptor import Acceptor
 from kraftlib.runtime.net.frame_turns import FrameTurns
 from kraftlib.runtime.net.freed_memory import FreedMemory, malloc_trim
-from kraftlib.runtime.net.newcomer import Complaint, FirstBytes, Newcomer, first_bytes
+from kraftlib.runtime.net.newcomer import FirstBytes, Newcomer
+from kraftlib.runtime.net.newcomers import Newcomers
 from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.sockets import address_text, bind, handshake_trouble, happens_within
-from kraftlib.runtime.net.tcp_connection import CLOSED, ServerConnection, Shared
+from kraftlib.runtime.net.tcp_connection import ServerConnection, Shared
 from kraftlib.runtime.net.transport import FrameReceiver, Peer, TellRefusal
 from kraftlib.runtime.net.unix_sockets import bind_unix, remove
 from kraftlib.security.addresses import VoterAddresses
 from kraftlib.security.admission import Admission, Standing
 from kraftlib.security.answers import AnswerBudget
 from kraftlib.security.contexts import Trust
-from kraftlib.security.handshakes import Handshakes
 from kraftlib.security.limits import TcpLimits
 from kraftlib.security.password_checks import PasswordChecks
 from kraftlib.security.sasl_server import FRAME_MAX_BYTES as LOGIN_MAX_BYTES
@@ -77,8 +77,12 @@ class FrameServer:
         self._tls: Final = tls
         self.voter_addresses: Final = VoterAddresses()
         self._users: Final = replica_users(trust.replicas)
-        self._handshake_budget: Final = Handshakes(
-            self._now, at_once=limits.connections_per_address_max, per_second=limits.handshakes_per_second
+        self._newcomers: Final = Newcomers(
+            self.shared,
+            has_seat=self._has_seat,
+            admit=self._admit,
+            leave=self._leave,
+            is_voter_host=self._is_voter_host,
         )
         self._admission: Final[Admission[Newcomer | ServerConnection]] = Admission(
             limits,
@@ -91,7 +95,6 @@ class FrameServer:
         self._connections: set[ServerConnection] = set()
         self._by_address: dict[str, ServerConnection] = {}
         self._handshakes: set[asyncio.Task[None]] = set()
-        self._newcomers: set[Newcomer] = set()
         newcomer_max_bytes = min(frame_max_bytes, limits.newcomer_frame_max_bytes)
         self._first_bytes: Final = FirstBytes(
             is_encrypted=tls.server is not None,
@@ -145,10 +148,8 @@ class FrameServer:
     def sweep(self) -> None:
         """Break off what has lasted too long, and give back the memory of requests and answers that are gone."""
         self.shared.freed_memory.look()
+        self._newcomers.sweep()
         now = self._now()
-        late_s = self._limits.first_frame_ms / 1000
-        for newcomer in [each for each in self._newcomers if now - each.accepted_at > late_s]:
-            self._refuse(newcomer, "no_first_frame", f"no request came within {self._limits.first_frame_ms} ms")
         for connection in list(self._connections):
             if (found := connection.overdue(now)) is not None:
                 self._refuse(connection, *found)
@@ -170,9 +171,7 @@ class FrameServer:
             seat.refuse(kind, reason)
             seat.abort()
         else:
-            self._notices.warn(kind, seat.host, CLOSED, seat.peer.address, reason)
-            self._stop_waiting(seat)
-            self._leave(seat)
+            self._newcomers.refuse(seat, kind, reason)
 
     def _forget(self, connection: ServerConnection) -> None:
         """Take note that `connection` is gone."""
@@ -191,9 +190,7 @@ class FrameServer:
         self.voter_addresses.close()
         self._stop_listening()
         self.shared.passwords.close()
-        for newcomer in list(self._newcomers):
-            self._stop_waiting(newcomer)
-            self._leave(newcomer)
+        self._newcomers.close()
         tasks = list(self._handshakes)
         for task in tasks:
             task.cancel()
@@ -208,70 +205,16 @@ class FrameServer:
             await happens_within(self._all_gone, patience_s)
 
     def _arrive(self, accepted: socket.socket, address: Any) -> None:
-        self._take_in(accepted, lambda: (address[0], Peer(address_text(address))), self._first_bytes)
+        self._newcomers.arrive(accepted, lambda: (address[0], Peer(address_text(address))), self._first_bytes)
 
     def _arrive_unix(self, accepted: socket.socket, address: Any) -> None:
-        self._take_in(accepted, lambda: self._user(accepted), self._first_bytes_unix)
+        self._newcomers.arrive(accepted, lambda: self._user(accepted), self._first_bytes_unix)
 
     def _user(self, accepted: socket.socket) -> tuple[str, Peer]:
         """Return who is on a Unix socket. Raises: OSError, if it is gone."""
         user = user_of(accepted)
         text = f"{user.principal} (process {user.process_id}, connection {next(self._numbers)})"
         return user.principal, Peer(text, (user.principal,))
-
-    def _take_in(self, accepted: socket.socket, caller: Callable[[], tuple[str, Peer]], rules: FirstBytes) -> None:
-        """Turn a connection away, admit it, or let it wait for its first bytes in a slot."""
-        first = first_bytes(accepted)
-        try:
-            newcomer = None if first == b"" else Newcomer(accepted, *caller(), rules, self._now())
-        except OSError:
-            newcomer = None
-        if newcomer is None:
-            accepted.close()  # it is gone
-            return
-        if first is not None and self._is_turned_away(newcomer, first):
-            return
-        if not self._has_seat(newcomer):
-            return
-        self._all_gone.clear()
-        if first is not None:
-            self._admit(newcomer)
-        else:
-            self._newcomers.add(newcomer)
-            self._loop.add_reader(accepted.fileno(), self._look_again, newcomer)
-
-    def _look_again(self, newcomer: Newcomer) -> None:
-        first = first_bytes(newcomer.accepted)
-        if first is None:
-            return
-        self._stop_waiting(newcomer)
-        if not first or self._is_turned_away(newcomer, first):
-            self._leave(newcomer)
-        else:
-            self._admit(newcomer)
-
-    def _is_turned_away(self, newcomer: Newcomer, first: bytes) -> bool:
-        """Close a connection if its `first` bytes break the rules, and return whether they did."""
-        if not first:
-            newcomer.close()
-            return True
-        found = newcomer.rules.complaint(first) or self._complaint_of_handshake(newcomer)
-        if found is None:
-            return False
-        self._notices.warn(found.kind, newcomer.host, CLOSED, newcomer.peer.address, found.reason)
-        if found.attempt is not None:
-            self.shared.tell_refusal(newcomer.peer, found.attempt, found.reason)
-        newcomer.close(found.answer)
-        return True
-
-    def _complaint_of_handshake(self, newcomer: Newcomer) -> Complaint | None:
-        rules = newcomer.rules
-        if not (rules.is_encrypted or rules.asks_login) or self._is_voter_host(newcomer.host):
-            return None
-        if self._handshake_budget.may_begin(newcomer.host):
-            return None
-        limit = self._limits.handshakes_per_second
-        return Complaint("too_many_handshakes", f"its address begins more than {limit} handshakes a second")
 
     def _is_voter_host(self, host: str) -> bool:
         return host in self._users or host in self.voter_addresses
@@ -296,11 +239,8 @@ class FrameServer:
         self._close_for_others(place.instead_of)
         newcomer.of_voters = place.of_voters
         self._admission.add(newcomer)
+        self._all_gone.clear()
         return True
-
-    def _stop_waiting(self, newcomer: Newcomer) -> None:
-        self._newcomers.discard(newcomer)
-        self._loop.remove_reader(newcomer.accepted.fileno())
 
     def _leave(self, newcomer: Newcomer) -> None:
         """Take note that a newcomer, which waits no more, is gone."""
