@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -285,8 +286,9 @@ def test_garbage_on_the_port_of_the_replicas_disturbs_nobody(tmp_path: Path) -> 
         for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00", bytes(100), b"\x7f" * 100):
             with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as connection:
                 connection.sendall(garbage)
-                connection.shutdown(socket.SHUT_WR)
-                assert connection.recv(1) == b""
+                with contextlib.suppress(OSError):  # it may be reset, since nobody reads what is turned away
+                    connection.shutdown(socket.SHUT_WR)
+                    assert connection.recv(1) == b""
         assert ask(clients, {"put": {"key": "a", "value": "1"}})["put"]["previous"] is None
         status, errors = process.end(signal.SIGTERM)
 

@@ -57,7 +57,7 @@ def test_a_core_knows_its_log(world: CoreWorld) -> None:
     with pytest.raises(BrokenPromiseError, match="L16: replica 1 takes its log for"):
         world.promises.rebuilt(host)
     host.store.append([batch(0, 1)])
-    with pytest.raises(BrokenPromiseError, match="I4: replica 1 has at 0@1 what no leader wrote"):
+    with pytest.raises(BrokenPromiseError, match="I4: replica 1 has at 0@1 bytes that no leader wrote"):
         world.promises.rebuilt(host)
 
 
