@@ -148,7 +148,7 @@ class ElectionRules(RuleSet):
         if act.AdvanceHighWatermark in kinds:
             if isinstance(life.part, Leading) and kind in (ev.RequestReceived, ev.Flushed):
                 life.part.stalled_since_ms, life.setbacks, life.stalls = None, 0, 0
-            elif kind is ev.ResponseReceived:
+            elif kind in (ev.ResponseReceived, ev.CommitLearned):
                 life.stalls = 0
         self._settle(actions, event)
 
