@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -23,6 +24,8 @@ FORM: Final = os.environ.get("KRAFTLIB_INTEROP", "")
 RELEASES: Final = tuple(os.environ.get("KRAFTLIB_KAFKA", "4.3.1,3.9.2").split(","))
 HERE: Final = Path(__file__).parent
 CODE: Final = code_now() if FORM else ""
+CASE: Final = pytest.StashKey[int]()
+"""The place of an item among the cases of its test on its release."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -45,13 +48,30 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("version", versions, scope="session")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem() -> Generator[None, Any, Any]:
+    """Number the cases of each test, before `--last-failed` takes some of them away."""
+    made = yield
+    if isinstance(made, list):
+        number_cases(made)
+    return made
+
+
+def number_cases(items: list[pytest.Item]) -> None:
+    """Give each of the items of one test its `CASE`."""
+    numbers: Counter[object] = Counter()
+    for item in items:
+        version = getattr(item, "callspec").params.get("version") if hasattr(item, "callspec") else None  # noqa: B009
+        item.stash[CASE] = numbers[version]
+        numbers[version] += 1
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what was not asked for; `N deselected` in the summary counts it."""
     wanted, left_out = [], []
-    counts: dict[tuple[object, object], int] = {}
     for item in items:
         real = item.path.is_relative_to(HERE) and "version" in getattr(item, "fixturenames", ())
-        if real and (not FORM or (FORM != "long" and is_for_the_long_form(item, counts))):
+        if real and (not FORM or (FORM != "long" and is_for_the_long_form(item))):
             left_out.append(item)
         else:
             wanted.append(item)
@@ -60,20 +80,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = wanted
 
 
-def is_for_the_long_form(item: pytest.Item, counts: dict[tuple[object, object], int]) -> bool:
+def is_for_the_long_form(item: pytest.Item) -> bool:
     """Whether the short form leaves this out.
 
     Of sampled cases each release gets others, and of older releases every second test is left out. The code decides
-    which, so that all of them come round, and a second run of one commit is the same run.
+    which, so that all of them come round, and a second run of one commit is the same run. The other items that were
+    collected do not matter: `--last-failed` collects only what failed.
     """
     version = getattr(item, "callspec").params["version"]  # noqa: B009 - only parametrized items have one
     name = getattr(item, "originalname", item.name)
     sampled = item.get_closest_marker("sampled")
     if sampled is None:
         return item.get_closest_marker("slow") is not None or (version != RELEASES[0] and drawn(item.name, 2) == 0)
-    key = name, version
-    counts[key] = counts.get(key, -1) + 1
-    return (counts[key] - drawn(name, sampled.args[0]) - RELEASES.index(version)) % sampled.args[0] != 0
+    return (item.stash[CASE] - drawn(name, sampled.args[0]) - RELEASES.index(version)) % sampled.args[0] != 0
 
 
 def drawn(name: str, count: int) -> int:
