@@ -68,10 +68,11 @@ class Rows:
         return self.per_record(self.headers.is_control)
 
     def select(self, chosen: Array) -> Rows:
-        """Return the records that a mask names."""
+        """Return the rows that a mask names."""
         return attrs.evolve(
-            self, fields=self.fields.select(chosen), offset=self.offset[chosen], millis=self.millis[chosen]
-        )
+            self, fields=self.fields.select(chosen), offset=self.offset[chosen], millis=self.millis[chosen],
+            run_length=None if self.run_length is None else self.run_length[chosen],
+        )  # fmt: skip
 
     def runs(self) -> Rows:
         """Return the first of each run of consecutive records of a batch, with the length of the run."""

@@ -55,9 +55,9 @@ RECORD_MIN_BYTES: Final = 7
 """A batch that claims more records than fit is not to be allocated for."""
 
 
-def undecoded(counts: Array) -> Fields:
+def undecoded(batch: Array) -> Fields:
     """Return records of which nothing is known but their batch; no other field of them may be used."""
-    return Fields(**dict.fromkeys(_FIELDS, np.repeat(np.arange(len(counts)), counts)))
+    return Fields(**dict.fromkeys(_FIELDS, batch))
 
 
 def decode(blocks: Blocks) -> tuple[Fields, Array]:

@@ -7,13 +7,14 @@ only when it is asked for, as a column of Parquet is.
 
 from __future__ import annotations
 
+import attrs
 import numpy as np
 
 from kraftlib.analysis.chunks import Chunk
 from kraftlib.analysis.columns import Rows
 from kraftlib.analysis.decoder import RECORD_MIN_BYTES, undecoded
 from kraftlib.analysis.headers import Headers
-from kraftlib.analysis.options import Bounds, ReadOptions
+from kraftlib.analysis.options import Bounds, Range, ReadOptions
 from kraftlib.analysis.schemas import RUN_LENGTH, TOLD_BY_HEADERS, Schema
 from kraftlib.analysis.splits import Split
 from kraftlib.analysis.varints import Array
@@ -42,15 +43,31 @@ def are_believed(headers: Headers, wanted: Array) -> bool:
 def rows_of_headers(split: Split, chunk: Chunk, members: Array) -> Rows:
     """Return the records of the batches numbered `members`, of which only columns of TOLD_BY_HEADERS can be made."""
     headers = chunk.headers.select(members)
-    fields = undecoded(headers.count)
     firsts = np.cumsum(headers.count) - headers.count
+    batch = np.repeat(np.arange(len(headers)), headers.count)
+    return _rows(split, chunk, members, headers, batch, np.arange(len(batch)) + (headers.base_offset - firsts)[batch])
+
+
+def runs_of_headers(split: Split, chunk: Chunk, members: Array, within: Range) -> Rows:
+    """Return a row for the records of each of these batches whose offsets are `within` a range."""
+    headers = chunk.headers.select(members)
+    begins, ends = headers.base_offset, headers.last_offset + 1
+    if within.start is not None:
+        begins = np.maximum(begins, within.start)
+    if within.end is not None:
+        ends = np.minimum(ends, within.end)
+    rows = _rows(split, chunk, members, headers, np.arange(len(headers)), begins)
+    return attrs.evolve(rows, run_length=ends - begins).select(ends > begins)
+
+
+def _rows(split: Split, chunk: Chunk, members: Array, headers: Headers, batch: Array, offset: Array) -> Rows:
     return Rows(
         split=split,
         headers=headers,
         positions=chunk.origin + headers.start,
         area=b"",
-        fields=fields,
-        offset=np.arange(len(fields)) + (headers.base_offset - firsts)[fields.batch],
-        millis=fields.batch,
+        fields=undecoded(batch),
+        offset=offset,
+        millis=batch,
         crc_ok=chunk.crc_ok[members],
     )

@@ -26,7 +26,7 @@ from kraftlib.analysis.columns import (
 )
 from kraftlib.analysis.conditions import Pruning, place_values
 from kraftlib.analysis.decoder import decode
-from kraftlib.analysis.header_rows import are_believed, is_told_by_headers, rows_of_headers
+from kraftlib.analysis.header_rows import are_believed, is_told_by_headers, rows_of_headers, runs_of_headers
 from kraftlib.analysis.headers import Headers
 from kraftlib.analysis.options import JSON, ReadOptions
 from kraftlib.analysis.packs import packed_table
@@ -84,7 +84,7 @@ class RecordColumns:
         found = [self.problem(chunk, index, reason) for index, reason in chunk.problems.items() if wanted[index]]
         wanted[list(chunk.problems)] = False
         if self.by_headers and are_believed(headers, wanted):
-            rows = self.meeting_conditions(self.within(rows_of_headers(self.split, chunk, np.flatnonzero(wanted))))
+            rows = self.meeting_conditions(self.told_by_headers(chunk, np.flatnonzero(wanted)))
             if len(rows):
                 yield self.table(rows)
             return
@@ -135,6 +135,12 @@ class RecordColumns:
             epoch=int(headers.epoch[index]),
             crc_ok=bool(chunk.crc_ok[index]) if self.options.verify_crc else None,
         )
+
+    def told_by_headers(self, chunk: Chunk, members: Array) -> Rows:
+        """Return what is asked for of these batches, a row a record or a row a batch."""
+        if RUN_LENGTH in self.schema.names:
+            return runs_of_headers(self.split, chunk, members, self.bounds.offset)
+        return self.within(rows_of_headers(self.split, chunk, members))
 
     # Inflating
 
@@ -262,7 +268,7 @@ class RecordColumns:
     def table(self, rows: Rows) -> Table:
         if not PACKED.keys().isdisjoint(self.schema.names):
             return packed_table(rows, self.schema)
-        if RUN_LENGTH in self.schema.names:
+        if RUN_LENGTH in self.schema.names and rows.run_length is None:
             rows = rows.runs()
         made = {"record": self.decoded_values} if self.options.value_decoder is not None else {}
         arrays = [made.get(field.name, COLUMNS[field.name])(rows) for field in self.schema]
