@@ -44,6 +44,9 @@ def plain(record: Mapping[str, Any]) -> str:
     return json.dumps({**record, "data": data}, sort_keys=True)
 
 
+# A controller of 3.9 that is started again amid its first records ends by a fault of its own ("Can't create a new
+# in-memory snapshot"), and its checkpoints have a ZkMigrationStateRecord, which those of 4.x and ours have not.
+@pytest.mark.since("4.0")
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("kafka", [(1,), (1, 2)], ids=["1 of Kafka, 2 of ours", "2 of Kafka, 1 of ours"])
 def test_controllers_of_kafka_and_ours_take_turns(lab: Lab, kafka: tuple[int, ...], record_property: Record) -> None:
