@@ -74,6 +74,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     running.add_argument(
         "--allow-everyone-if-no-acl-found", action="store_true", help="with it: allow what no rule is about"
     )
+    running.add_argument(
+        "--remote-log-storage-system-enable", action="store_true", help="brokers have tiered storage: topics may use it"
+    )
     status = action("status", help="show the cluster: active controller, brokers, topics, configurations")
     observe.add_arguments(status)
     status.set_defaults(once=True)
@@ -92,6 +95,7 @@ def run(options: argparse.Namespace) -> int:
         delegation_token_secret_key=_secret_in(options.delegation_token_secret_file),
         standard_authorizer=options.standard_authorizer,
         allow_everyone_if_no_acl_found=options.allow_everyone_if_no_acl_found,
+        remote_log_storage_system_enable=options.remote_log_storage_system_enable,
     )
     log_to_stderr(logging.DEBUG if options.debug else logging.INFO if options.verbose else logging.WARNING)
     run_loop(config, _serve(config, own))

@@ -11,7 +11,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from kraftlib.codec.declarations import Message
-from kraftlib.controller.access_rules import ANYTHING, CLUSTER_NAME, LITERAL, PREFIXED, ResourceType, Rule
+from kraftlib.controller.access_rules import ANYTHING, CLUSTER_NAME, LITERAL, ResourceType, Rule
 from kraftlib.controller.context import Context
 from kraftlib.controller.results import RECORDS_MAX, Decision, RefusedError
 from kraftlib.metadata.security_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
@@ -25,8 +25,9 @@ from kraftlib.wire.messages.acls import (
     DescribeAclsResponse,
 )
 
-ANY: Final = 1
-"""Of any of the enumerations; 0 is what the sender does not know."""
+UNKNOWN, ANY = 0, 1
+"""Of any of the enumerations: what the sender does not know, and what only filters have. At the first one Kafka's
+controller hangs up; here it is INVALID_REQUEST."""
 
 RESOURCE_TYPES: Final = range(1, 8)
 MATCH: Final = 2
@@ -39,10 +40,11 @@ Filter = DeleteAclsRequest.DeleteAclsFilter | DescribeAclsRequest
 
 def create_acls(context: Context, request: CreateAclsRequest, version: int) -> Decision:
     """Create what is not there yet; the answer has a line for each rule."""
-    for wanted in request.creations:
-        known = (wanted.resource_type, wanted.resource_pattern_type, wanted.operation, wanted.permission_type)
-        if not _are_known(*known):
-            return Decision(answer=error_answer(request, ErrorCode.INVALID_REQUEST))
+    codes = [_codes(wanted) for wanted in request.creations]
+    if any(UNKNOWN in row for row in codes):
+        return Decision(answer=error_answer(request, ErrorCode.INVALID_REQUEST))
+    if any(ANY in row or row[1] == MATCH for row in codes):  # Kafka's controller stumbles over what only filters have
+        return Decision(answer=error_answer(request, ErrorCode.UNKNOWN_SERVER_ERROR))
     present = {_content(rule) for rule in context.state.keyed.access_rules()}
     records: list[Message] = []
     rows = []
@@ -76,6 +78,10 @@ def _content(rule: Rule) -> tuple[object, ...]:
     return *resource, rule.principal, rule.host, rule.operation, rule.permission_type
 
 
+def _codes(wanted: CreateAclsRequest.AclCreation) -> tuple[int, int, int, int]:
+    return wanted.resource_type, wanted.resource_pattern_type, wanted.operation, wanted.permission_type
+
+
 def _are_known(resource_type: int, pattern_type: int, operation: int, permission_type: int) -> bool:
     return (
         resource_type in RESOURCE_TYPES
@@ -91,14 +97,8 @@ def _check(wanted: CreateAclsRequest.AclCreation) -> None:
         what = f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
     elif not wanted.resource_name:
         what = "Resource name should not be empty"
-    elif wanted.resource_type == ANY:
-        what = "Invalid resourceType ANY"
-    elif wanted.resource_pattern_type not in (LITERAL, PREFIXED):
-        what = f"Invalid patternType {wanted.resource_pattern_type}"
-    elif wanted.operation == ANY:
-        what = "Invalid operation ANY"
-    elif wanted.permission_type == ANY:
-        what = "Invalid permissionType ANY"
+    elif not _are_known(*_codes(wanted)):
+        what = "Invalid resourceType, patternType, operation or permissionType"
     elif ":" not in wanted.principal:
         what = (
             f"Could not parse principal from `{wanted.principal}` (no colon is present separating the principal type "
@@ -110,7 +110,7 @@ def _check(wanted: CreateAclsRequest.AclCreation) -> None:
 
 def describe_acls(context: Context, request: DescribeAclsRequest, version: int) -> Decision:
     """Name the rules that fit, by resource."""
-    if not _is_clear(request):
+    if UNKNOWN in _filter_codes(request):
         text = "The filter has elements that are not known."
         return Decision(answer=DescribeAclsResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=text))
     fits = _matcher(request)
@@ -131,12 +131,16 @@ def describe_acls(context: Context, request: DescribeAclsRequest, version: int) 
 
 def delete_acls(context: Context, request: DeleteAclsRequest, version: int) -> Decision:
     """Delete the rules that fit one of the filters; the answer has a line for each filter."""
-    if not all(map(_is_clear, request.filters)):
+    if any(UNKNOWN in _filter_codes(one) for one in request.filters):
         return Decision(answer=error_answer(request, ErrorCode.INVALID_REQUEST))
     rules = list(context.state.keyed.access_rules())
     gone: dict[UUID, Message] = {}
     rows = []
     for one in request.filters:
+        if not _are_known(*_filter_codes(one)):
+            text, code = "The filter has elements that are not known.", ErrorCode.INVALID_REQUEST
+            rows.append(DeleteAclsResponse.DeleteAclsFilterResult(error_code=code, error_message=text))
+            continue
         found = list(filter(_matcher(one), rules))
         new = {rule.id: RemoveAccessControlEntryRecord(id=rule.id) for rule in found}
         if len(gone.keys() | new.keys()) > RECORDS_MAX:
@@ -166,8 +170,8 @@ def _described(rules: Sequence[Rule]) -> tuple[DeleteAclsResponse.DeleteAclsMatc
     )
 
 
-def _is_clear(one: Filter) -> bool:
-    return _are_known(one.resource_type_filter, one.pattern_type_filter, one.operation, one.permission_type)
+def _filter_codes(one: Filter) -> tuple[int, int, int, int]:
+    return one.resource_type_filter, one.pattern_type_filter, one.operation, one.permission_type
 
 
 def _matcher(one: Filter) -> Callable[[Rule], bool]:

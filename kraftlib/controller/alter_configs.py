@@ -13,6 +13,7 @@ from typing import Any, Final
 from kraftlib.codec.declarations import Message
 from kraftlib.controller.access_rules import CLUSTER_NAME, ResourceType
 from kraftlib.controller.access_rules import Operation as Access
+from kraftlib.controller.broker_configs import broker_id_of
 from kraftlib.controller.config_values import ConfigType, parts_of
 from kraftlib.controller.configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from kraftlib.controller.context import Context
@@ -31,13 +32,24 @@ from kraftlib.wire.messages.incremental_alter_configs import (
 NAME_MAX: Final = 256
 """The longest name of a broker's setting that is stored. Brokers check the names before they forward them."""
 
+CORDONED: Final = "cordoned.log.dirs"
+
 BROKER_LISTS: Final[Mapping[str, str]] = {
-    "follower.replication.throttled.replicas": "",
-    "leader.replication.throttled.replicas": "",
+    **dict.fromkeys(
+        """advertised.listeners config.providers controller.listener.names controller.quorum.bootstrap.servers
+        controller.quorum.voters cordoned.log.dirs early.start.listeners kafka.metrics.reporters log.dirs process.roles
+        sasl.oauthbearer.expected.audience ssl.cipher.suites""".split(),
+        "",
+    ),
+    "group.consumer.assignors": "uniform,range",
+    "group.coordinator.rebalance.protocols": "classic,consumer,streams",
+    "group.share.assignors": "simple",
+    "listeners": "PLAINTEXT://:9092",
     "log.cleanup.policy": "delete",
+    "log.dir": "/tmp/kafka-logs",
     "metric.reporters": "org.apache.kafka.common.metrics.JmxReporter",
     "sasl.enabled.mechanisms": "GSSAPI",
-    "ssl.cipher.suites": "",
+    "sasl.kerberos.principal.to.local.rules": "DEFAULT",
     "ssl.enabled.protocols": "TLSv1.2,TLSv1.3",
 }
 """Settings of brokers to which APPEND and SUBTRACT apply, and their defaults."""
@@ -131,6 +143,8 @@ def _alter(context: Context, kind: int, name: str, new: Mapping[str, str | None]
     for key, value in new.items():
         if key == MIN_IN_SYNC and kind == BROKER and context.features.has_eligible_leader_replicas:
             _check_min_in_sync(name, value)
+        if key == CORDONED and kind == BROKER and not context.caller.is_forwarded:
+            _check_cordoned(value, values.get(key))
         # A broker loads key stores anew when it is told the same path again.
         if value != values.get(key) or kind == BROKER:
             records.append(ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value))
@@ -141,6 +155,8 @@ def _alter(context: Context, kind: int, name: str, new: Mapping[str, str | None]
     _check_name(kind, name)
     for key, value in values.items():
         _check_value(kind, key, value)
+    if kind == TOPIC:
+        context.check_topic(values)
     _check_existence(context, kind, name)
     return records
 
@@ -155,6 +171,13 @@ def _check_min_in_sync(name: str, value: str | None) -> None:
         raise RefusedError(ErrorCode.INVALID_CONFIG, text)
 
 
+def _check_cordoned(value: str | None, old: str | None) -> None:
+    """Refuse what only a broker can check: which directories it has (KIP-1066)."""
+    if not {*parts_of(value or "")} <= {*parts_of(old or "")}:
+        text = f"When updating {CORDONED} via controllers, the new value must be a subset of the current one."
+        raise RefusedError(ErrorCode.INVALID_CONFIG, text)
+
+
 def _check_name(kind: int, name: str) -> None:
     if kind == TOPIC:
         if not name:
@@ -162,7 +185,7 @@ def _check_name(kind: int, name: str) -> None:
         check_topic_name(name)
     elif kind in WORDS:
         check_other_name(kind, name)
-    elif name and _broker_id(name) < 0:
+    elif name and broker_id_of(name) is None:
         raise RefusedError(ErrorCode.INVALID_REQUEST, f"{name[:20]!r} is not the id of a broker.")
 
 
@@ -173,14 +196,9 @@ def _check_existence(context: Context, kind: int, name: str) -> None:
         return
     if kind in WORDS:
         return
-    cluster, number = context.state.cluster, _broker_id(name)
+    cluster, number = context.state.cluster, broker_id_of(name)
     if name and number not in cluster.brokers and number not in cluster.controllers:
         raise RefusedError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node with id {number} found.")
-
-
-def _broker_id(name: str) -> int:
-    """Return the number that a name is, -1 for any other name."""
-    return int(name[:10]) if name.isascii() and name.isdigit() else -1
 
 
 def _value(kind: int, change: Change, old: str | None) -> str | None:
@@ -199,11 +217,18 @@ def _value(kind: int, change: Change, old: str | None) -> str | None:
         )
     if change.value is None:
         raise RefusedError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {change.name}")
-    parts = parts_of(lists[change.name] if old is None else old)
-    given = parts_of(change.value)
-    if operation is Operation.APPEND:
-        return ",".join([*parts, *(part for part in given if part not in parts)])
-    return ",".join(part for part in parts if part not in given)
+    parts = [part for part in _split(lists[change.name] if old is None else old) if part]
+    for part in _split(change.value):
+        if operation is Operation.APPEND and part not in parts:
+            parts.append(part)
+        elif operation is Operation.SUBTRACT and part in parts:
+            parts.remove(part)
+    return ",".join(parts)
+
+
+def _split(text: str) -> list[str]:
+    """Return the parts as Kafka's controller takes them apart: with their blanks, without empty ones at the end."""
+    return text.rstrip(",").split(",") if text.strip(",") or not text else []
 
 
 def _check_value(kind: int, key: str, value: str) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from kraftlib.controller.config_values import ConfigType
+from kraftlib.controller.config_values import INT_MAX, ConfigType, whole
 
 NAMES: Final[Mapping[ConfigType, str]] = {
     ConfigType.BOOLEAN: """
@@ -68,3 +68,8 @@ def kind_of(name: str) -> ConfigType:
     """Return the type of a setting, also of one of a listener."""
     of_a_listener = _OF_A_LISTENER.fullmatch(name)
     return _KINDS.get(of_a_listener[1] if of_a_listener is not None else name, ConfigType.UNKNOWN)
+
+
+def broker_id_of(name: str) -> int | None:
+    """Return the id that a name is; None for any other name. Kafka reads it as any number, and takes none below 0."""
+    return int(name) if whole(0, INT_MAX)(name) else None

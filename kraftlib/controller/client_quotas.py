@@ -30,6 +30,10 @@ OF_CLIENTS: Final[Mapping[str, float | None]] = {
 OF_ADDRESSES: Final[Mapping[str, float | None]] = {"connection_creation_rate": _INT_MAX}
 """The highest value of quotas that are whole numbers; None for the others."""
 
+IPV4_BYTES: Final = 4
+INT_DIGITS: Final = 10
+"""No number of 32 bits has more."""
+
 FRACTION: Final = 1e-6
 """A whole number may be off by so much."""
 
@@ -101,18 +105,34 @@ def _quotas_of(entity: Entity) -> Mapping[str, float | None]:
     if len(entity) > 1:
         raise _wrong("Invalid quota entity combination, IP entity should not be combined with User or ClientId")
     address = entity[IP]
-    if address is not None:
-        with contextlib.suppress(ValueError):
-            ipaddress.ip_address(address)
-            return OF_ADDRESSES
+    if address is not None and not _is_address(address):
         raise _wrong(f"{address} is not a valid IP address")
     return OF_ADDRESSES
+
+
+def _is_address(text: str) -> bool:
+    """Whether Java takes this for an address; names of hosts, which it looks up, are none here."""
+    if _is_short(text):
+        return True
+    is_bracketed = text.startswith("[") and text.endswith("]")
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(text[1:-1] if is_bracketed else text).version == 6 or not is_bracketed
+    return False
+
+
+def _is_short(text: str) -> bool:
+    """Whether this is an IPv4 address of up to four numbers; of fewer, the last one stands for all bytes left."""
+    parts = text.split(".")
+    if len(parts) > IPV4_BYTES or not all(part.isascii() and part.isdigit() for part in parts):
+        return False
+    *first, last = (int(part) if len(part) <= INT_DIGITS else 1 << 32 for part in parts)
+    return all(number < 1 << 8 for number in first) and last < 1 << 8 * (IPV4_BYTES - len(first))
 
 
 def _check_value(limits: Mapping[str, float | None], key: str, value: float) -> None:
     if key not in limits:
         raise _wrong(f"Invalid configuration key {key}")
-    if not value > 0:
+    if value <= 0:  # which Java's NaN is not; it limits nothing
         raise _wrong(f"Quota {key} must be greater than 0")
     limit = limits[key]
     if limit is None:

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import enum
+import math
+import re
 from collections.abc import Callable
 from typing import Final
 
 import attrs
 
 Check = Callable[[str], bool]
+BLANKS: Final = "".join(map(chr, range(ord(" ") + 1)))
+"""What Java's `String.trim` cuts off: control characters, and of Unicode's spaces none but this one."""
+
+_WHOLE: Final = re.compile(r"[+-]?\d+")
+_DECIMAL: Final = re.compile(r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)")
+_HEXADECIMAL: Final = re.compile(
+    r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+(?=[fFdD]?$)", re.ASCII
+)
+_COMMA: Final = re.compile(r"\s*,\s*", re.ASCII)
 INT_MAX: Final = (1 << 31) - 1
 LONG_MAX: Final = (1 << 63) - 1
 
@@ -53,11 +64,11 @@ class Setting:
 
     def written(self, value: str) -> str:
         """Return a value that it takes as Kafka writes it."""
-        text = value.strip()
+        text = value.strip(BLANKS)
         if self.kind in (ConfigType.INT, ConfigType.LONG):
             return str(int(text))
         if self.kind is ConfigType.DOUBLE:
-            return str(float(text))
+            return double_text(number(text))
         if self.kind is ConfigType.LIST:
             return ",".join(parts_of(text))
         return text.lower() if self.kind is ConfigType.BOOLEAN else text
@@ -67,18 +78,46 @@ def whole(lowest: int, highest: int = LONG_MAX) -> Check:
     """Return a check for numbers of this range, both ends included."""
 
     def check(text: str) -> bool:
+        if not _WHOLE.fullmatch(text) or max(text) > "\uffff":
+            return False
         try:
             return lowest <= int(text) <= highest
-        except ValueError:
+        except ValueError:  # more digits than Python takes, and than Java's numbers have
             return False
 
     return check
 
 
+def number(text: str) -> float:
+    """Return the number that Java's `Double.parseDouble` reads. Raises: ValueError, if it reads none."""
+    if _DECIMAL.fullmatch(text):
+        return float(text.rstrip("fFdD") if text[-1] in "fFdD" else text)
+    found = _HEXADECIMAL.match(text)
+    if found is None:
+        raise ValueError(f"{text[:40]!r} is no number")
+    return float.fromhex(found[0])
+
+
+def double_text(value: float) -> str:
+    """Return a number as Java's `Double.toString` writes it."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return str(value)
+    mantissa, _, exponent = f"{value!r}".partition("e")
+    if not exponent:
+        sign, digits = ("-", mantissa[1:]) if value < 0 else ("", mantissa)
+        whole_part, _, rest = digits.partition(".")
+        all_digits = (whole_part + rest).lstrip("0")
+        power = len(whole_part) - 1 if value != 0 and abs(value) >= 1 else len(rest.lstrip("0")) - len(rest) - 1
+        mantissa, exponent = f"{sign}{all_digits[0]}.{all_digits[1:].rstrip('0') or '0'}", str(power)
+    return f"{mantissa if '.' in mantissa else mantissa + '.0'}E{int(exponent)}"
+
+
 def fraction(text: str) -> bool:
-    """Whether this is a number between 0 and 1."""
+    """Whether this is a number between 0 and 1; Java's NaN is neither below nor above."""
     try:
-        return 0.0 <= float(text) <= 1.0
+        return not (number(text) < 0.0 or number(text) > 1.0)
     except ValueError:
         return False
 
@@ -99,5 +138,6 @@ def anything(text: str) -> bool:
 
 
 def parts_of(text: str) -> list[str]:
-    """Return the values of a list."""
-    return [part.strip() for part in text.split(",") if part.strip()]
+    """Return the values of a list, empty ones included; of no text there are none."""
+    trimmed = text.strip(BLANKS)
+    return _COMMA.split(trimmed) if trimmed else []

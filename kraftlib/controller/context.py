@@ -17,7 +17,7 @@ from kraftlib.controller.partitions import Rules
 from kraftlib.controller.results import RefusedError
 from kraftlib.controller.sessions import Sessions
 from kraftlib.controller.state import ClusterState
-from kraftlib.controller.topic_configs import MIN_IN_SYNC, in_force
+from kraftlib.controller.topic_configs import MIN_IN_SYNC, check_together, in_force
 from kraftlib.errors import ConfigError
 from kraftlib.metadata.topic_records import PartitionRecord
 from kraftlib.security.sasl import USER_PREFIX
@@ -83,6 +83,9 @@ class ControllerConfig:
     allow_everyone_if_no_acl_found: bool = False
     """The judgement where no rule concerns a resource (`allow.everyone.if.no.acl.found`)."""
 
+    remote_log_storage_system_enable: bool = False
+    """Whether topics may keep old segments in another storage, which brokers must have then (KIP-405)."""
+
     def __attrs_post_init__(self) -> None:
         for name in ("no_op_interval_ms", "leader_imbalance_check_interval_ms", "unclean_leader_election_interval_ms"):
             if getattr(self, name) < 0:
@@ -109,6 +112,8 @@ class Caller:
     """Whether it has the role admin: no rule of access counts for it."""
     host: str = ""
     """Its address, as Kafka writes it in rules of access."""
+    is_forwarded: bool = False
+    """Whether a broker has sent the request on for it, and has checked its own settings in it."""
     client_id: str = ""
     """The client id in its requests: quotas may be of one."""
 
@@ -174,6 +179,15 @@ class Context:
         """Return the value of a key that is in force for a topic."""
         configs = self.state.configs
         return in_force(configs, configs.of(TOPIC, name), key, node_id=self.node_id)[0]
+
+    def check_topic(self, values: Mapping[str, str]) -> None:
+        """Raises: RefusedError with INVALID_CONFIG, if a topic cannot have all of these values together."""
+        check_together(
+            self.state.configs,
+            values,
+            node_id=self.node_id,
+            has_remote_storage=self.config.remote_log_storage_system_enable,
+        )
 
     def min_in_sync(self, partition: PartitionRecord) -> int:
         """Return the size of an ISR below which nothing is committed: min.insync.replicas, if there are so many."""

@@ -38,11 +38,13 @@ Config = CreateTopicsResponse.CreatableTopicConfigs
 
 
 def create_topics(context: Context, request: CreateTopicsRequest, version: int) -> Decision:
-    """Create what can be created; the answer has a line for each."""
+    """Create what can be created; the answer has a line for each. A request for too much is refused as a whole."""
     records: list[Message] = []
     answers: list[Created] = []
     names = Counter(topic.name for topic in request.topics)
-    taken: dict[str, str] = {}
+    wanted = [topic for topic in request.topics if names[topic.name] == 1 and topic.name != METADATA_TOPIC]
+    if sum(_count(context, topic) for topic in wanted) > RECORDS_MAX:
+        return _too_many(request)
     account = context.account(is_strict=version >= STRICT_SINCE)
     in_general = {key: _config(context, key) for key in SETTINGS if key not in HIDDEN}
     for topic in {topic.name: topic for topic in request.topics}.values():
@@ -50,20 +52,32 @@ def create_topics(context: Context, request: CreateTopicsRequest, version: int) 
             if names[topic.name] > 1:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             _check_access(context, topic.name)
-            _check_name(context, topic.name, taken)
+            _check_name(context, topic.name)
             made = _create(context, topic, account)
-            if len(records) + len(made) > RECORDS_MAX:
-                raise RefusedError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
         except RefusedError as refused:
             answers.append(
                 Created(name=topic.name, topic_id=ZERO_UUID, error_code=refused.code, error_message=refused.message)
             )
             continue
-        taken[plain_name(topic.name)] = topic.name
         records += made
+        if len(records) > RECORDS_MAX:
+            return _too_many(request)
         answers.append(_answer(context, topic, made, in_general))
     answer = CreateTopicsResponse(throttle_time_ms=account.throttle_time_ms, topics=tuple(answers))
     return Decision(() if request.validate_only else records, answer)
+
+
+def _count(context: Context, topic: Wanted) -> int:
+    """Return the number of partitions that a topic is to have."""
+    if topic.assignments:
+        return len(topic.assignments)
+    return context.config.num_partitions if topic.num_partitions == _DEFAULT else max(0, topic.num_partitions)
+
+
+def _too_many(request: CreateTopicsRequest) -> Decision:
+    code, text = ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
+    rows = (Created(name=topic.name, error_code=code, error_message=text) for topic in request.topics)
+    return Decision(answer=CreateTopicsResponse(topics=tuple(rows)))
 
 
 def check_topic_name(name: str) -> None:
@@ -88,26 +102,29 @@ def _check_access(context: Context, name: str) -> None:
         context.require(Operation.CREATE, ResourceType.TOPIC, name)
 
 
-def _check_name(context: Context, name: str, taken: dict[str, str]) -> None:
+def _check_name(context: Context, name: str) -> None:
     check_topic_name(name)
     topics = context.state.topics
     if topics.named(name) is not None:
         raise RefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    plain = plain_name(name)
-    other = taken.get(plain) or topics.plain_names.get(plain)
-    if other is not None:
-        raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
+    others = topics.plain_names.get(plain_name(name))
+    if others:
+        text = f"Topic '{name}' collides with existing topic: {others[0]}"
+        raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
 
 
 def _create(context: Context, topic: Wanted, account: Account) -> list[Message]:
-    for config in topic.configs:
-        check_topic_config(config.name, config.value)
+    values = {config.name: config.value for config in topic.configs}
+    for key, value in values.items():
+        check_topic_config(key, value)
+    given = {key: value for key, value in values.items() if value is not None}
+    context.check_topic(given)
     replicas = _manual(context, topic) if topic.assignments else _automatic(context, topic)
     account.take(len(replicas))
     topic_id = context.new_uuid()
     configs = [
-        ConfigRecord(resource_type=TOPIC, resource_name=topic.name, name=config.name, value=config.value)
-        for config in topic.configs
+        ConfigRecord(resource_type=TOPIC, resource_name=topic.name, name=key, value=value)
+        for key, value in given.items()
     ]
     return [
         TopicRecord(name=topic.name, topic_id=topic_id),
@@ -118,18 +135,16 @@ def _create(context: Context, topic: Wanted, account: Account) -> list[Message]:
 
 
 def _automatic(context: Context, topic: Wanted) -> list[tuple[int, ...]]:
-    if topic.num_partitions < _DEFAULT or topic.num_partitions == 0:
-        raise RefusedError(
-            ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
-        )
     if topic.replication_factor < _DEFAULT or topic.replication_factor == 0:
         raise RefusedError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             "Replication factor must be larger than 0, or -1 to use the default value.",
         )
+    if topic.num_partitions < _DEFAULT or topic.num_partitions == 0:
+        raise RefusedError(
+            ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
+        )
     partitions = context.config.num_partitions if topic.num_partitions == _DEFAULT else topic.num_partitions
-    if partitions > RECORDS_MAX:
-        raise RefusedError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
     factor = topic.replication_factor
     return place(
         context.state.cluster,

@@ -34,8 +34,12 @@ def delete_topics(context: Context, request: DeleteTopicsRequest, version: int) 
     twice = by_id & {topics.ids.get(name) for name, _ in given if name is not None}
     records: list[Message] = []
     rows: list[Row] = []
-    for name, topic_id in dict.fromkeys(given):
+    unclear = [one for one in given if _is_unclear(*one)]
+    for name, topic_id in (*unclear, *(one for one in dict.fromkeys(given) if not _is_unclear(*one))):
         try:
+            if _is_unclear(name, topic_id):
+                text = "Neither topic name nor id was specified, or both were."
+                raise RefusedError(ErrorCode.INVALID_REQUEST, text)
             if counts[name, topic_id] > 1:
                 raise RefusedError(ErrorCode.INVALID_REQUEST, "Duplicate topic.")
             topic = _find(context, name, topic_id)
@@ -66,10 +70,13 @@ def _may(context: Context, operation: Operation, topic: str) -> bool:
     return of_all or context.allows(operation, ResourceType.TOPIC, topic)
 
 
+def _is_unclear(name: str | None, topic_id: UUID) -> bool:
+    """Whether it is not said which topic."""
+    return (name is None) == (topic_id == ZERO_UUID)
+
+
 def _find(context: Context, name: str | None, topic_id: UUID) -> Topic:
-    """Return the topic. Raises: RefusedError, if there is none, or if it is not said which."""
-    if (name is None) == (topic_id == ZERO_UUID):
-        raise RefusedError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id was specified, or both were.")
+    """Return the topic. Raises: RefusedError, if there is none."""
     topics = context.state.topics
     if name is None:
         found, code, text = (

@@ -5,15 +5,16 @@ Of the settings of brokers a controller knows those that were changed for all of
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Any
 
-from kraftlib.controller.access_rules import Operation, ResourceType
-from kraftlib.controller.broker_configs import ONLY_OF_LISTENERS, SENSITIVE, kind_of
+from kraftlib.controller.access_rules import CLUSTER_NAME, Operation, ResourceType
+from kraftlib.controller.broker_configs import ONLY_OF_LISTENERS, SENSITIVE, broker_id_of, kind_of
 from kraftlib.controller.config_values import ConfigType, Source
-from kraftlib.controller.configs import BROKER, TOPIC
+from kraftlib.controller.configs import BROKER, GROUP, TOPIC
 from kraftlib.controller.context import Context
 from kraftlib.controller.create_topics import check_topic_name
+from kraftlib.controller.other_configs import OF_GROUPS, OF_METRICS, WORDS, check_other_name
 from kraftlib.controller.results import Decision, RefusedError
 from kraftlib.controller.topic_configs import HIDDEN, SETTINGS, of_brokers
 from kraftlib.wire.apis import ErrorCode
@@ -51,11 +52,13 @@ def _configs(context: Context, resource: Wanted, *, with_synonyms: bool) -> list
     if resource.resource_type == BROKER:
         context.require(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
         name = resource.resource_name
-        if name not in ("", str(context.node_id)):
+        if name and broker_id_of(name) != context.node_id:
             text = f"Unexpected broker id, expected {context.node_id} or empty string, but received {name[:20]}"
             raise RefusedError(ErrorCode.INVALID_REQUEST, text)
         found = _of_broker(context, name, with_synonyms=with_synonyms)
         return [config for config in found if not wanted or config.name in wanted]
+    if resource.resource_type in WORDS:
+        return _of_others(context, resource.resource_type, resource.resource_name, wanted, with_synonyms=with_synonyms)
     raise RefusedError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {resource.resource_type}.")
 
 
@@ -76,6 +79,31 @@ def _of_topic(context: Context, topic: str, key: str, *, with_synonyms: bool) ->
         name=key, value=value, config_source=source, config_type=setting.kind, documentation=None,
         synonyms=synonyms if with_synonyms else (),
     )  # fmt: skip
+
+
+def _of_others(context: Context, kind: int, name: str, wanted: Set[str], *, with_synonyms: bool) -> list[Config]:
+    """Return the values of a group or of client metrics; neither need exist."""
+    settings, source = (OF_GROUPS, Source.GROUP) if kind == GROUP else (OF_METRICS, Source.CLIENT_METRICS)
+    judged = (ResourceType.GROUP, name) if kind == GROUP else (ResourceType.CLUSTER, CLUSTER_NAME)
+    context.require(Operation.DESCRIBE_CONFIGS, *judged)
+    check_other_name(kind, name)
+    own = context.state.configs.of(kind, name)
+    configs = []
+    for key, setting in settings.items():
+        if wanted and key not in wanted:
+            continue
+        places = [(broker, setting.default, Source.DEFAULT) for broker, _ in setting.synonyms]
+        if key in own:
+            places.insert(0, (key, setting.written(own[key]), source))
+        _, value, first = places[0] if places else (key, setting.default, Source.DEFAULT)
+        synonyms = (Synonym(name=other, value=text, source=place) for other, text, place in places)
+        configs.append(
+            Config(
+                name=key, value=value, config_source=first, config_type=setting.kind, documentation=None,
+                synonyms=tuple(synonyms) if with_synonyms else (),
+            )
+        )  # fmt: skip
+    return configs
 
 
 def _of_broker(context: Context, name: str, *, with_synonyms: bool) -> Iterator[Config]:

@@ -28,6 +28,8 @@ _TEXTS: Final = {
 def elect_leaders(context: Context, request: ElectLeadersRequest, version: int) -> Decision:
     """Hold the elections; of all partitions only those in which something happened are told."""
     kind = KINDS.get(request.election_type)
+    if request.topic_partitions == ():  # Kafka's controller looks at nothing else then
+        return Decision(answer=ElectLeadersResponse())
     if kind is None:
         return Decision(answer=_refused(request))
     records: list[Message] = []

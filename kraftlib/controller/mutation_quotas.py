@@ -12,6 +12,7 @@ client, one of a user alone is shared by all its clients.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -121,7 +122,8 @@ class MutationQuotas:
 
 
 def _quota_of(rates: Mapping[Entity, float], user: str, client_id: str) -> tuple[float, Client] | None:
-    return next(((rates[entity], key) for entity, key in _candidates(user, client_id) if entity in rates), None)
+    found = next(((rates[entity], key) for entity, key in _candidates(user, client_id) if entity in rates), None)
+    return None if found is None or math.isnan(found[0]) else found  # as in Kafka, NaN limits nothing
 
 
 def _candidates(user: str, client_id: str) -> Iterator[tuple[Entity, Client]]:

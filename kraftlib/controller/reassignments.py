@@ -53,7 +53,8 @@ def alter_partition_reassignments(
             AlterPartitionReassignmentsResponse.ReassignableTopicResponse(name=topic.name, partitions=tuple(rows))
         )
     answer = AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change,
+        # Kafka answers a request without topics before it looks at this.
+        allow_replication_factor_change=request.allow_replication_factor_change or not request.topics,
         error_message=None,
         responses=tuple(responses),
     )

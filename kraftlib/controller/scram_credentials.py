@@ -82,6 +82,8 @@ def _record(context: Context, wanted: Deletion | Upsertion) -> Message:
         few = "few" if wanted.iterations < ITERATIONS.start else "many"
         text = f"Too {few} iterations: {wanted.iterations} is not in {ITERATIONS.start}..{ITERATIONS.stop - 1}"
         raise RefusedError(ErrorCode.UNACCEPTABLE_CREDENTIAL, text)
+    if not wanted.salted_password:  # of which Kafka's controller can make no key
+        raise RefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, "The salted password is empty")
     keys = keys_of(digest, bytes(wanted.salted_password))
     return UserScramCredentialRecord(
         name=wanted.name,

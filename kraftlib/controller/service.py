@@ -316,6 +316,7 @@ class MetadataController(StateMachine):
             may_have_tokens=not peer.by_token and (peer.forwarded_by is not None or principal != ANONYMOUS),
             is_admin=peer.is_admin,
             host=host_text(peer.address),
+            is_forwarded=peer.forwarded_by is not None,
             client_id=peer.client_id,
         )
 

@@ -6,16 +6,17 @@ the default of Kafka 4.3.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
 from kraftlib.controller.config_values import (
+    BLANKS,
     INT_MAX,
     LONG_MAX,
     ConfigType,
     Setting,
     Source,
-    anything,
     boolean,
     fraction,
     one_of,
@@ -31,10 +32,26 @@ VALUE_MAX: Final = 1 << 15
 
 HOUR_MS: Final = 3_600_000
 MIN_IN_SYNC: Final = "min.insync.replicas"
+MIN_LAG: Final = "min.compaction.lag.ms"
+MAX_LAG: Final = "max.compaction.lag.ms"
+REMOTE: Final = "remote.storage.enable"
+
+
+_THROTTLED: Final = re.compile(r"(?:[0-9]+:[0-9]+)?")
 
 
 def _cleanup_policy(text: str) -> bool:
     return {*parts_of(text)} <= {"compact", "delete"}
+
+
+def _throttled(text: str) -> bool:
+    """Whether these are `PARTITION:BROKER,...`, or all replicas."""
+    parts = parts_of(text)
+    return "".join(parts) == "*" or all(map(_THROTTLED.fullmatch, parts))
+
+
+def _gzip_level(text: str) -> bool:
+    return whole(1, 9)(text) or whole(-1, -1)(text)
 
 
 def _int(default: int, lowest: int, broker: str = "", *, highest: int = INT_MAX) -> Setting:
@@ -55,7 +72,7 @@ def _word(default: str, broker: str, *names: str) -> Setting:
 
 SETTINGS: Final[Mapping[str, Setting]] = {
     "cleanup.policy": Setting(ConfigType.LIST, "delete", _cleanup_policy, (("log.cleanup.policy", 1),)),
-    "compression.gzip.level": _int(-1, -1, "compression.gzip.level", highest=9),
+    "compression.gzip.level": Setting(ConfigType.INT, "-1", _gzip_level, (("compression.gzip.level", 1),)),
     "compression.lz4.level": _int(9, 1, "compression.lz4.level", highest=17),
     "compression.type": _word(
         "producer", "compression.type", "uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"
@@ -68,13 +85,13 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         LONG_MAX, 0, ("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1),
         fallback=("log.flush.scheduler.interval.ms", str(LONG_MAX)),
     ),
-    "follower.replication.throttled.replicas": Setting(ConfigType.LIST, "", anything),
+    "follower.replication.throttled.replicas": Setting(ConfigType.LIST, "", _throttled),
     "index.interval.bytes": _int(4096, 0, "log.index.interval.bytes"),
-    "internal.segment.bytes": _int(0, 1),
-    "leader.replication.throttled.replicas": Setting(ConfigType.LIST, "", anything),
+    "internal.segment.bytes": _int(0, -INT_MAX - 1),
+    "leader.replication.throttled.replicas": Setting(ConfigType.LIST, "", _throttled),
     "local.retention.bytes": _long(-2, -2, ("log.local.retention.bytes", 1)),
     "local.retention.ms": _long(-2, -2, ("log.local.retention.ms", 1)),
-    "max.compaction.lag.ms": _long(LONG_MAX, 1, ("log.cleaner.max.compaction.lag.ms", 1)),
+    MAX_LAG: _long(LONG_MAX, 1, ("log.cleaner.max.compaction.lag.ms", 1)),
     "max.message.bytes": _int(1_048_588, 0, "message.max.bytes"),
     "message.timestamp.after.max.ms": _long(HOUR_MS, 0, ("log.message.timestamp.after.max.ms", 1)),
     "message.timestamp.before.max.ms": _long(LONG_MAX, 0, ("log.message.timestamp.before.max.ms", 1)),
@@ -82,18 +99,18 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "min.cleanable.dirty.ratio": Setting(
         ConfigType.DOUBLE, "0.5", fraction, (("log.cleaner.min.cleanable.ratio", 1),)
     ),
-    "min.compaction.lag.ms": _long(0, 0, ("log.cleaner.min.compaction.lag.ms", 1)),
+    MIN_LAG: _long(0, 0, ("log.cleaner.min.compaction.lag.ms", 1)),
     MIN_IN_SYNC: _int(1, 1, MIN_IN_SYNC),
     "preallocate": _flag("log.preallocate"),
     "remote.log.copy.disable": _flag(),
     "remote.log.delete.on.disable": _flag(),
-    "remote.storage.enable": _flag(),
-    "retention.bytes": _long(-1, -1, ("log.retention.bytes", 1)),
+    REMOTE: _flag(),
+    "retention.bytes": _long(-1, -LONG_MAX - 1, ("log.retention.bytes", 1)),
     "retention.ms": _long(
         168 * HOUR_MS, -1, ("log.retention.ms", 1), ("log.retention.minutes", 60_000), ("log.retention.hours", HOUR_MS),
         fallback=("log.retention.hours", "168"),
     ),
-    "segment.bytes": _int(1 << 30, 14, "log.segment.bytes"),
+    "segment.bytes": _int(1 << 30, 1 << 20, "log.segment.bytes"),
     "segment.index.bytes": _int(10 << 20, 4, "log.index.size.max.bytes"),
     "segment.jitter.ms": _long(
         0, 0, ("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", HOUR_MS), fallback=("log.roll.jitter.hours", "0")
@@ -119,8 +136,22 @@ def check_topic_config(key: str, value: str | None) -> None:
         raise RefusedError(
             ErrorCode.INVALID_CONFIG, f"The value of {key} has {len(value)} characters, above {VALUE_MAX}"
         )
-    if not SETTINGS[key].check(value.strip()):
+    if not SETTINGS[key].check(value.strip(BLANKS)):
         raise RefusedError(ErrorCode.INVALID_CONFIG, f"Invalid value {value} for configuration {key}")
+
+
+def check_together(
+    configs: Configs, values: Mapping[str, str], *, node_id: int, has_remote_storage: bool = False
+) -> None:
+    """Raises: RefusedError with INVALID_CONFIG, if a topic cannot have all of these values, each of which it takes."""
+    if REMOTE in values and SETTINGS[REMOTE].written(values[REMOTE]) == "true" and not has_remote_storage:
+        text = "Tiered storage is disabled: topics cannot be configured with remote log storage."
+        raise RefusedError(ErrorCode.INVALID_CONFIG, text)
+    if not values.keys() & {MIN_LAG, MAX_LAG}:
+        return
+    lowest, highest = (int(in_force(configs, values, key, node_id=node_id)[0]) for key in (MIN_LAG, MAX_LAG))
+    if lowest > highest:
+        raise RefusedError(ErrorCode.INVALID_CONFIG, f"{MIN_LAG} is above {MAX_LAG}: {lowest} > {highest}")
 
 
 def in_force(configs: Configs, topic: Mapping[str, str], key: str, *, node_id: int) -> tuple[str, Source]:
@@ -143,6 +174,6 @@ def of_brokers(configs: Configs, setting: Setting, *, node_id: int) -> Iterator[
     for resource, source in ((str(node_id), Source.DYNAMIC_BROKER), ("", Source.DYNAMIC_DEFAULT_BROKER)):
         values = configs.of(BROKER, resource)
         for name, factor in setting.synonyms:
-            text = values.get(name, "").strip()
+            text = values.get(name, "").strip(BLANKS)
             if name in values and setting.check(text):
                 yield name, str(int(text) * factor) if factor > 1 else setting.written(text), source

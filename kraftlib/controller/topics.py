@@ -59,8 +59,8 @@ class Topics:
     def __init__(self, journal: Journal) -> None:
         self.topics: Final[Table[UUID, Topic]] = Table(journal)
         self.ids: Final[Table[str, UUID]] = Table(journal)
-        self.plain_names: Final[Table[str, str]] = Table(journal)
-        """The name of each topic by its plain name."""
+        self.plain_names: Final[Table[str, tuple[str, ...]]] = Table(journal)
+        """The names of topics by their plain name: those of one request may collide."""
         self.partitions: Final[Table[Key, PartitionRecord]] = Table(journal, watch=self._index)
         self._in_sync: dict[int, dict[Key, None]] = {}
         self._eligible: dict[int, dict[Key, None]] = {}
@@ -83,7 +83,8 @@ class Topics:
         """A topic exists."""
         self.topics.put(record.topic_id, Topic(record.name, record.topic_id))
         self.ids.put(record.name, record.topic_id)
-        self.plain_names.put(plain_name(record.name), record.name)
+        plain = plain_name(record.name)
+        self.plain_names.put(plain, (*(self.plain_names.get(plain) or ()), record.name))
 
     def replay_partition(self, record: PartitionRecord) -> None:
         """A partition exists."""
@@ -104,7 +105,12 @@ class Topics:
             self.partitions.discard((record.topic_id, number))
         self.topics.remove(record.topic_id)
         self.ids.remove(topic.name)
-        self.plain_names.discard(plain_name(topic.name))
+        plain = plain_name(topic.name)
+        left = tuple(name for name in self.plain_names.get(plain) or () if name != topic.name)
+        if left:
+            self.plain_names.put(plain, left)
+        else:
+            self.plain_names.discard(plain)
 
     def replay_clear_elr(self, record: ClearElrRecord) -> None:
         """Eligible leader replicas are void: of one topic, or of all."""

@@ -92,10 +92,8 @@ def test_a_rule_stands_once() -> None:
     [
         rule(""),
         rule("a", kind=ResourceType.CLUSTER),
-        rule("a", kind=ANY),
-        rule("a", pattern=MATCH),
-        rule("a", operation=ANY),
-        rule("a", permission_type=ANY),
+        rule("a", kind=9),
+        rule("a", operation=99),
         rule("a", principal="ann"),
     ],
 )
@@ -105,11 +103,25 @@ def test_a_rule_that_says_nothing_is_refused_alone(wrong: Any) -> None:
     assert named(world) == {"good"}
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [rule("a", kind=ANY), rule("a", pattern=MATCH), rule("a", operation=ANY), rule("a", permission_type=ANY)],
+)
+def test_what_only_filters_have_ends_the_request(wrong: Any) -> None:
+    world = World()
+    assert create(world, rule("good"), wrong) == [ErrorCode.UNKNOWN_SERVER_ERROR] * 2
+    assert named(world) == set()
+
+
 def test_what_is_not_known_is_never_taken_for_anything() -> None:
     world = some_rules()
     before = len(world.log)
-    assert create(world, rule("a", operation=99), rule("b")) == [ErrorCode.INVALID_REQUEST] * 2
-    answer = world.ask(DeleteAclsRequest(filters=(DeleteAclsRequest.DeleteAclsFilter(**criteria(operation=0)),)))
-    assert answer.filter_results[0].error_code == ErrorCode.INVALID_REQUEST
-    assert world.ask(DescribeAclsRequest(**criteria(permission_type=7))).error_code == ErrorCode.INVALID_REQUEST
+    assert create(world, rule("a", operation=0), rule("b")) == [ErrorCode.INVALID_REQUEST] * 2
+    row = DeleteAclsRequest.DeleteAclsFilter
+    for unknown in (0, 99):
+        answer = world.ask(DeleteAclsRequest(filters=(row(**criteria(operation=unknown)),)))
+        assert answer.filter_results[0].error_code == ErrorCode.INVALID_REQUEST
+    assert world.ask(DescribeAclsRequest(**criteria(permission_type=0))).error_code == ErrorCode.INVALID_REQUEST
+    answer = world.ask(DescribeAclsRequest(**criteria(permission_type=7)))
+    assert (answer.error_code, answer.resources) == (0, ())
     assert len(world.log) == before

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from kraftlib.controller.configs import BROKER, TOPIC
+from kraftlib.controller.context import Caller
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.alter_configs import AlterConfigsRequest
 from kraftlib.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest as Request
@@ -36,6 +37,44 @@ def test_values_are_set_removed_and_extended() -> None:
     assert alter(world, BROKER, "1", ("log.cleaner.threads", SET, "2")) == 0
     assert alter(world, BROKER, "", ("log.retention.ms", SET, "9")) == 0
     assert (of(BROKER, "1"), of(BROKER, "")) == ({"log.cleaner.threads": "2"}, {"log.retention.ms": "9"})
+
+
+@pytest.mark.parametrize(
+    ("old", "operation", "given", "new"),
+    [
+        ("a,b", APPEND, "b,c", "a,b,c"),
+        ("a, b", APPEND, "b", "a, b,b"),  # blanks count
+        ("a,,b", APPEND, "c", "a,b,c"),
+        ("a", APPEND, "", "a,"),
+        ("a", APPEND, ",,", "a"),
+        (None, APPEND, "x", "GSSAPI,x"),
+        ("a,b,a", SUBTRACT, "a", "b,a"),
+        ("a,b", SUBTRACT, "a,b,c", ""),
+        ("a, b", SUBTRACT, "b", "a, b"),
+    ],
+)
+def test_lists_grow_and_shrink_as_in_kafka(old: str | None, operation: int, given: str, new: str) -> None:
+    world, key = World().with_brokers(1), "sasl.enabled.mechanisms"
+    if old is not None:
+        assert alter(world, BROKER, "", (key, SET, old)) == 0
+    assert alter(world, BROKER, "", (key, operation, given)) == 0
+    assert world.state.configs.of(BROKER, "")[key] == new
+
+
+def test_only_brokers_say_which_directories_are_cordoned() -> None:
+    world, key = World().with_brokers(1), "cordoned.log.dirs"
+
+    def cordon(value: str | None, *, is_forwarded: bool = False) -> int:
+        change = Request.AlterableConfig(name=key, config_operation=SET if value is not None else DELETE, value=value)
+        resource = Request.AlterConfigsResource(resource_type=BROKER, resource_name="1", configs=(change,))
+        caller = Caller(is_forwarded=is_forwarded)
+        return int(world.ask(Request(resources=(resource,)), caller=caller).responses[0].error_code)
+
+    assert cordon("/a") == ErrorCode.INVALID_CONFIG
+    assert cordon("/a,/b", is_forwarded=True) == 0
+    assert cordon(" /b ") == 0
+    assert cordon("/a") == ErrorCode.INVALID_CONFIG
+    assert cordon("") == cordon(None) == 0
 
 
 def test_all_values_are_replaced_at_once() -> None:
@@ -72,6 +111,10 @@ def test_all_values_are_replaced_at_once() -> None:
         (TOPIC, "a", [("retention.ms", APPEND, "5")], ErrorCode.INVALID_CONFIG),
         (TOPIC, "a", [("retention.ms", 4, "5")], ErrorCode.INVALID_REQUEST),
         (BROKER, "7", [("log.cleaner.threads", SET, "2")], ErrorCode.BROKER_ID_NOT_REGISTERED),
+        (BROKER, str(1 << 31), [("log.cleaner.threads", SET, "2")], ErrorCode.INVALID_REQUEST),
+        (BROKER, "-1", [("log.cleaner.threads", SET, "2")], ErrorCode.INVALID_REQUEST),
+        (BROKER, "+1", [("log.cleaner.threads", SET, "2"), ("x" * 257, SET, "2")], ErrorCode.INVALID_CONFIG),
+        (TOPIC, "a", [("cleanup.policy", APPEND, "")], ErrorCode.INVALID_CONFIG),
         (BROKER, "one", [("log.cleaner.threads", SET, "2")], ErrorCode.INVALID_REQUEST),
         (BROKER, "1", [("x" * 257, SET, "2")], ErrorCode.INVALID_CONFIG),
         (BROKER, "1", [("x", SET, "2" * 40_000)], ErrorCode.INVALID_CONFIG),

@@ -14,6 +14,22 @@ from tests.controller.world import World, picture, refolded
 Entity = dict[str, str | None]
 
 
+ADDRESSES = ("1.2.3.4", "01.2.3.4", "1.2.3", "1", "4294967295", "::1", "[::1]", "fe80::1%eth0", "::ffff:1.2.3.4")
+"""As Java reads them: the last of fewer than four numbers stands for all bytes that are left."""
+
+NO_ADDRESSES = (
+    "no address",
+    "1.2.3.256",
+    "1.2.65536",
+    "4294967296",
+    "9" * 30,
+    "1.2.3.4.5",
+    "1.2.3.",
+    "[1.2.3.4]",
+    "0x7f.1",
+)
+
+
 def entry(entity: Entity, **quotas: float | None) -> Any:
     return Request.EntryData(
         entity=tuple(Request.EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()),
@@ -50,6 +66,21 @@ def test_quotas_are_set_changed_and_removed_by_entity() -> None:
     assert picture(refolded(world)) == picture(world.state)
 
 
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_an_address_is_what_java_takes_for_one(address: str) -> None:
+    world = World()
+    assert alter(world, entry({"ip": address}, connection_creation_rate=1.0)) == [0]
+    assert in_force(world) == {(("ip", address), "connection_creation_rate"): 1.0}
+
+
+def test_a_rate_may_be_no_number_as_in_kafka_and_limits_nothing() -> None:
+    world = World().with_brokers(1)
+    nan = float("nan")
+    assert alter(world, entry({"user": "ANONYMOUS"}, controller_mutation_rate=nan, producer_byte_rate=nan)) == [0]
+    for name in "abc":
+        assert world.create(name, partitions=100, factor=1).error_code == 0
+
+
 @pytest.mark.parametrize(
     ("entity", "quotas"),
     [
@@ -57,11 +88,10 @@ def test_quotas_are_set_changed_and_removed_by_entity() -> None:
         ({"group": "a"}, {"producer_byte_rate": 1.0}),
         ({"user": ""}, {"producer_byte_rate": 1.0}),
         ({"user": "a", "ip": "::1"}, {"producer_byte_rate": 1.0}),
-        ({"ip": "no address"}, {"connection_creation_rate": 1.0}),
+        *(({"ip": text}, {"connection_creation_rate": 1.0}) for text in NO_ADDRESSES),
         ({"ip": "::1"}, {"producer_byte_rate": 1.0}),
         ({"user": "a"}, {"connection_creation_rate": 1.0}),
         ({"user": "a"}, {"producer_byte_rate": 0.0}),
-        ({"user": "a"}, {"producer_byte_rate": float("nan")}),
         ({"user": "a"}, {"producer_byte_rate": 1.5}),
         ({"user": "a"}, {"producer_byte_rate": 1e30}),
         ({"ip": None}, {"connection_creation_rate": 2.0**31}),

@@ -9,6 +9,7 @@ from kraftlib.metadata import ConfigRecord, PartitionRecord, TopicRecord
 from kraftlib.types import ZERO_UUID
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.create_topics import CreateTopicsRequest
+from kraftlib.wire.messages.delete_topics import DeleteTopicsRequest
 from tests.controller.world import World, directory
 
 
@@ -41,6 +42,7 @@ def test_a_topic_is_one_batch_of_topic_configs_and_partitions() -> None:
         ("a_topic", {}, ErrorCode.TOPIC_ALREADY_EXISTS),
         ("b", {"partitions": 0}, ErrorCode.INVALID_PARTITIONS),
         ("b", {"partitions": -2}, ErrorCode.INVALID_PARTITIONS),
+        ("b", {"factor": 0, "partitions": 0}, ErrorCode.INVALID_REPLICATION_FACTOR),
         ("b", {"factor": 0}, ErrorCode.INVALID_REPLICATION_FACTOR),
         ("b", {"factor": 3}, ErrorCode.INVALID_REPLICATION_FACTOR),
         ("b", {"partitions": 10_000}, ErrorCode.POLICY_VIOLATION),
@@ -73,12 +75,63 @@ def test_a_topic_that_cannot_be_is_refused_with_kafkas_code(name: str, how: dict
 def test_topics_of_one_request_stand_and_fall_alone_except_twins() -> None:
     world = World().with_brokers(1)
     row = CreateTopicsRequest.CreatableTopic
-    names = ("good", "twin", "twin", "a.b", "a_b")
+    names = ("good", "twin", "twin", "a.b", "a b")
     answer = world.ask(
         CreateTopicsRequest(topics=tuple(row(name=name, num_partitions=1, replication_factor=1) for name in names))
     )
     assert [topic.error_code for topic in answer.topics] == [0, 42, 0, 17]
     assert set(world.state.topics.ids) == {"good", "a.b"}
+
+
+def test_new_topics_may_collide_with_each_other_and_not_with_those_that_are_there() -> None:
+    world = World().with_brokers(1)
+    row = CreateTopicsRequest.CreatableTopic
+
+    def create(*names: str) -> list[int]:
+        rows = tuple(row(name=name, num_partitions=1, replication_factor=1) for name in names)
+        return [topic.error_code for topic in world.ask(CreateTopicsRequest(topics=rows)).topics]
+
+    def delete(name: str) -> None:
+        (row,) = world.ask(DeleteTopicsRequest(topic_names=(name,)), version=5).responses
+        assert row.error_code == 0
+
+    assert create("a.b", "a_b") == [0, 0]
+    delete("a.b")
+    assert create("a.b") == [ErrorCode.INVALID_TOPIC_EXCEPTION]
+    delete("a_b")
+    assert create("a.b") == [0]
+
+
+@pytest.mark.parametrize(("counts", "code"), [((5_000, 5_000), 44), ((5_000, 4_998), 0), ((9_999, 1, -5), 44)])
+def test_a_request_for_too_many_partitions_is_refused_as_a_whole(counts: tuple[int, ...], code: int) -> None:
+    world = World().with_brokers(1)
+    row = CreateTopicsRequest.CreatableTopic
+    rows = tuple(
+        row(name=f"t{count}-{n}", num_partitions=count, replication_factor=1) for n, count in enumerate(counts)
+    )
+    before = len(world.log)
+    assert {topic.error_code for topic in world.ask(CreateTopicsRequest(topics=rows)).topics} == {code}
+    assert (len(world.log) == before) is bool(code)
+
+
+def test_of_two_values_of_a_key_the_last_one_counts() -> None:
+    world = World().with_brokers(1)
+    row = CreateTopicsRequest.CreatableTopicConfig
+    twins = tuple(row(name="retention.ms", value=value) for value in ("x", "2"))
+    topic = CreateTopicsRequest.CreatableTopic(name="a", num_partitions=1, replication_factor=1, configs=twins)
+    (answer,) = world.ask(CreateTopicsRequest(topics=(topic,))).topics
+    assert answer.error_code == 0
+    assert [one.value for one in world.log if isinstance(one, ConfigRecord) and one.name == "retention.ms"] == ["2"]
+
+
+def test_values_that_cannot_be_together_are_refused() -> None:
+    world = World().with_brokers(1)
+    lags = {"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"}
+    assert world.create("a", configs=lags).error_code == ErrorCode.INVALID_CONFIG
+    assert world.create("a", configs={**lags, "max.compaction.lag.ms": "5"}).error_code == 0
+    assert world.create("b", configs={"remote.storage.enable": "True"}).error_code == ErrorCode.INVALID_CONFIG
+    tiered = World(remote_log_storage_system_enable=True).with_brokers(1)
+    assert tiered.create("b", configs={"remote.storage.enable": "True"}).error_code == 0
 
 
 def test_validation_alone_writes_nothing() -> None:

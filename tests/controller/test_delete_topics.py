@@ -32,6 +32,7 @@ def test_a_topic_goes_with_its_partitions_and_configuration_by_name_or_id() -> N
         ([STATE(name="nope")], [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]),
         ([STATE(topic_id=new_uuid())], [ErrorCode.UNKNOWN_TOPIC_ID]),
         ([STATE()], [ErrorCode.INVALID_REQUEST]),
+        ([STATE(), STATE(name="a"), STATE()], [ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST, ErrorCode.NONE]),
         ([STATE(name="a", topic_id=new_uuid())], [ErrorCode.INVALID_REQUEST]),
         ([STATE(name="a"), STATE(name="a")], [ErrorCode.INVALID_REQUEST]),
         ([STATE(name="nope"), STATE(name="a")], [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE]),

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from kraftlib.controller.config_values import ConfigType, Source
-from kraftlib.controller.configs import BROKER, TOPIC
+from kraftlib.controller.configs import BROKER, CLIENT_METRICS, GROUP, TOPIC
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.describe_configs import DescribeConfigsRequest
+from kraftlib.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from tests.controller.test_alter_configs import SET, alter
 from tests.controller.world import World
 
@@ -73,8 +74,36 @@ def test_what_a_controller_does_not_know_is_refused() -> None:
         (BROKER, "2"): ErrorCode.INVALID_REQUEST,
         (BROKER, "x"): ErrorCode.INVALID_REQUEST,
         (99, "x"): ErrorCode.INVALID_REQUEST,
+        (GROUP, ""): ErrorCode.INVALID_REQUEST,
+        (CLIENT_METRICS, ""): ErrorCode.INVALID_REQUEST,
     }
     assert {what: describe(world, *what).error_code for what in refused} == refused
+
+
+def test_groups_and_client_metrics_have_their_own_values_and_defaults() -> None:
+    world = World()
+    row = IncrementalAlterConfigsRequest
+    for kind, name, key, value in (
+        (GROUP, "g", "share.delivery.count.limit", " 4 "),
+        (CLIENT_METRICS, "m", "metrics", "a.b, *"),
+    ):
+        change = row.AlterableConfig(name=key, value=value)
+        resource = row.AlterConfigsResource(resource_type=kind, resource_name=name, configs=(change,))
+        assert world.ask(row(resources=(resource,))).responses[0].error_code == 0
+    group = {one.name: one for one in describe(world, GROUP, "g").configs}
+    limit, lock = group["share.delivery.count.limit"], group["share.record.lock.duration.ms"]
+    assert (limit.value, limit.config_source, limit.config_type) == ("4", Source.GROUP, ConfigType.INT)
+    assert [(one.name, one.value) for one in limit.synonyms] == [
+        ("share.delivery.count.limit", "4"),
+        ("group.share.delivery.count.limit", "5"),
+    ]
+    assert (lock.value, lock.config_source) == ("30000", Source.DEFAULT)
+    metrics = {one.name: (one.value, one.config_source) for one in describe(world, CLIENT_METRICS, "m").configs}
+    assert metrics == {
+        "interval.ms": ("300000", Source.DEFAULT),
+        "match": ("", Source.DEFAULT),
+        "metrics": ("a.b,*", Source.CLIENT_METRICS),
+    }
 
 
 def test_a_hidden_setting_is_told_where_a_topic_has_it() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
+import pytest
 
 from kraftlib.controller.partitions import NO_LEADER
 from kraftlib.metadata import PartitionChangeRecord
@@ -48,6 +49,12 @@ def test_preferred_replicas_lead_again_on_request() -> None:
     }
     assert world.partition("a").leader == 1
     assert elect(world, PREFERRED) == {}
+
+
+@pytest.mark.parametrize(("partitions", "code"), [((), 0), (None, ErrorCode.INVALID_REQUEST)])
+def test_a_request_for_no_partition_is_not_looked_at(partitions: tuple[()] | None, code: int) -> None:
+    answer = moved().ask(ElectLeadersRequest(election_type=9, topic_partitions=partitions))
+    assert (answer.error_code, answer.replica_election_results) == (code, ())
 
 
 def test_all_of_them_lead_again_after_a_while() -> None:

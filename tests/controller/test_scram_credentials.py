@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 
 from kraftlib.controller.versions import METADATA_VERSION
@@ -50,6 +51,8 @@ def test_a_broker_can_check_the_password_of_what_was_stored() -> None:
         (new("a", mechanism=9), ErrorCode.UNSUPPORTED_SASL_MECHANISM),
         (new("a", iterations=4_095), ErrorCode.UNACCEPTABLE_CREDENTIAL),
         (new("a", iterations=16_385), ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        (attrs.evolve(new("a"), salted_password=b""), ErrorCode.UNKNOWN_SERVER_ERROR),
+        (attrs.evolve(new("a"), salted_password=b"", iterations=1), ErrorCode.UNACCEPTABLE_CREDENTIAL),
     ],
 )
 def test_a_credential_that_cannot_be_is_refused_alone(wrong: Any, code: ErrorCode) -> None:
