@@ -180,8 +180,6 @@ class Draw:
     def create_topics(self) -> Drawn:
         version = self.chance.randint(2, 7)
         topics = self.some(self.new_topic)
-        if any(topic.name == "a.b" for topic in topics):  # Kafka lets two new ones collide, which ours does not
-            topics = tuple(topic for topic in topics if topic.name != "a_b")
         placed = all(topic.assignments for topic in topics)  # else chance decides, which is not the same on both sides
         return CreateTopicsRequest(topics=topics, timeout_ms=60_000, validate_only=not placed or self.bad()), version
 
@@ -201,7 +199,7 @@ class Draw:
             counts = (-1, -1)
         configs = tuple(
             CreateTopicsRequest.CreatableTopicConfig(name=name, value=value)
-            for name, value in self.chance.sample(CONFIGS, self.chance.choice((0, 0, 1)))
+            for name, value in self.chance.choices(CONFIGS, k=self.chance.choice((0, 0, 0, 1, 1, 3)))
         )
         return CreateTopicsRequest.CreatableTopic(
             name=self.name(),
@@ -256,10 +254,11 @@ class Draw:
         kind = 7 if self.chance.random() < BAD / 4 else self.chance.choice((0, 0, 1))
         kind = kind if version else 0
         if self.chance.random() < 0.3:
-            return ElectLeadersRequest(election_type=kind, topic_partitions=None), version
+            rows = () if self.bad() else None
+            return ElectLeadersRequest(election_type=kind, topic_partitions=rows), version
         row = ElectLeadersRequest.TopicPartitions
-        rows = {self.known_name(): tuple(self.chance.sample(range(4), 2)) for _ in range(2)}
-        topics = tuple(row(topic=name, partitions=numbers) for name, numbers in rows.items())
+        named = {self.known_name(): tuple(self.chance.sample(range(4), 2)) for _ in range(2)}
+        topics = tuple(row(topic=name, partitions=numbers) for name, numbers in named.items())
         return ElectLeadersRequest(election_type=kind, topic_partitions=topics), version
 
     # --- configurations ----------------------------------------------------------------------------------------------
@@ -268,7 +267,11 @@ class Draw:
         """Return the type and name of what is configured, and the settings that it may be given."""
         kind = self.chance.choice((2, 2, 2, 2, 4, 4, 16, 32, *((0, 8, 99) if self.bad() else ())))
         if kind == 4:
-            return kind, self.chance.choice(("", "1", "2", "77", "x")), BROKER_CONFIGS
+            return (
+                kind,
+                self.chance.choice(("", "", "1", "2", "2", "77", "x", "+1", "02", "2147483648")),
+                BROKER_CONFIGS,
+            )
         if kind in (16, 32):
             return kind, self.chance.choice(("g", "h", "")), OTHER_CONFIGS[kind]
         return kind, self.known_name(), CONFIGS
@@ -303,15 +306,21 @@ class Draw:
 
     def describe_configs(self) -> Drawn:
         """Of a node itself Kafka also names what stands in its files."""
-        kind = 2 if self.chance.random() < 0.8 else 4
-        keys = ("retention.ms", "segment.ms", "log.retention.ms", "none") if self.chance.random() < 0.3 else None
-        resource = DescribeConfigsRequest.DescribeConfigsResource(
-            resource_type=kind,
-            resource_name=self.known_name() if kind == 2 else self.chance.choice(("", "2", "x")),
-            configuration_keys=keys,
-        )
+        keys = ("retention.ms", "segment.ms", "log.retention.ms", "none", "metrics")
+
+        def one() -> DescribeConfigsRequest.DescribeConfigsResource:
+            kind = self.chance.choice((2,) * 6 + (4, 4, 16, 32, 99))
+            names = {4: ("", "2", "x"), 16: ("g", "h", ""), 32: ("g", "h", "")}
+            return DescribeConfigsRequest.DescribeConfigsResource(
+                resource_type=kind,
+                resource_name=self.chance.choice(names[kind]) if kind in names else self.known_name(),
+                configuration_keys=keys if self.chance.random() < 0.3 else None,
+            )
+
         with_synonyms = self.chance.random() < 0.7
-        return DescribeConfigsRequest(resources=(resource,), include_synonyms=with_synonyms), self.chance.randint(1, 4)
+        return DescribeConfigsRequest(resources=self.some(one, 2), include_synonyms=with_synonyms), self.chance.randint(
+            1, 4
+        )
 
     # --- replicas ----------------------------------------------------------------------------------------------------
 
@@ -437,7 +446,8 @@ class Draw:
                 )
             )
         if changes or not self.bad():
-            return registration(self.there, number, **changes), 4
+            is_new = changes.keys() & {"previous_broker_epoch", "is_migrating_zk_broker"}
+            return registration(self.there, number, **changes), 4 if is_new else self.chance.choice((2, 3, 4, 4, 4))
         return registration(self.there, number, log_dirs=()), self.chance.randint(0, 1)
 
     def unregister(self) -> UnregisterBrokerRequest:
@@ -484,6 +494,9 @@ class Draw:
             )
             for name in self.some(lambda: self.chance.choice([name for name in RANGES if name != "kraft.version"]), 2)
         }
+        if self.bad():
+            plain = (attrs.evolve(one, upgrade_type=1, allow_downgrade=self.bad()) for one in rows.values())
+            return UpdateFeaturesRequest(feature_updates=tuple(plain)), 0
         request = UpdateFeaturesRequest(feature_updates=tuple(rows.values()), validate_only=self.bad())
         return request, self.chance.randint(1, 2)
 
@@ -491,22 +504,22 @@ class Draw:
 
     def create_acls(self) -> Drawn:
         def one() -> CreateAclsRequest.AclCreation:
-            kind = self.chance.randint(2, 7)
+            kind, pattern = self.code(2, 7), self.chance.randint(3, 4)
             return CreateAclsRequest.AclCreation(
                 resource_type=kind,
                 resource_name="kafka-cluster" if kind == 4 and not self.bad() else self.chance.choice(RESOURCES),
-                resource_pattern_type=self.chance.randint(3, 4),
-                principal=self.chance.choice(("User:ann", "User:bob", "User:*", "ann" if self.bad() else "User:ann")),
-                host=self.chance.choice(("*", "127.0.0.1")),
-                operation=self.chance.randint(2, 6),
-                permission_type=self.chance.randint(2, 3),
+                resource_pattern_type=self.chance.choice((1, 2, 5)) if self.chance.random() < BAD / 8 else pattern,
+                principal=self.chance.choice(PRINCIPALS if self.bad() else PRINCIPALS[:3]),
+                host=self.chance.choice(("*", "127.0.0.1", "" if self.bad() else "*")),
+                operation=self.code(2, 15),
+                permission_type=self.code(2, 3),
             )
 
         return CreateAclsRequest(creations=self.some(one)), self.chance.randint(1, 3)
 
     def code(self, first: int, last: int) -> int:
-        """Return a code of this range, seldom ANY. At one that it does not know, Kafka's controller hangs up."""
-        return 1 if self.chance.random() < BAD / 8 else self.chance.randint(first, last)
+        """Return a code of this range, seldom ANY or one of no meaning. At 0 Kafka's controller hangs up."""
+        return self.chance.choice((1, 99, -1)) if self.chance.random() < BAD / 8 else self.chance.randint(first, last)
 
     def filter(self) -> dict[str, Any]:
         def or_any(draw: Callable[[], Any], anything: Any) -> Any:
@@ -516,9 +529,9 @@ class Draw:
             "resource_type_filter": or_any(lambda: self.code(2, 7), 1),
             "resource_name_filter": or_any(lambda: self.chance.choice(RESOURCES), None),
             "pattern_type_filter": self.chance.choice((1, 2, 3, 4)),
-            "principal_filter": or_any(lambda: "User:ann", None),
-            "host_filter": or_any(lambda: "*", None),
-            "operation": or_any(lambda: self.code(2, 6), 1),
+            "principal_filter": or_any(lambda: self.chance.choice(PRINCIPALS), None),
+            "host_filter": or_any(lambda: self.chance.choice(("*", "127.0.0.1", "")), None),
+            "operation": or_any(lambda: self.code(2, 15), 1),
             "permission_type": or_any(lambda: self.code(2, 3), 1),
         }
 
@@ -576,6 +589,7 @@ class Draw:
 Settings = Sequence[tuple[str, str | None]]
 RESOURCES: Final = ("orders", "ord", "*", "kafka-cluster", "")
 MUTATIONS: Final = "controller_mutation_rate"
+PRINCIPALS: Final = ("User:ann", "User:bob", "User:*", "ann", "", "Group:a", "User:", ":")
 RATES: Final = (1.0, 5.0, 100.0, 1e3, 0.5, -1.0, 0.0, 1e19)
 QUOTAS: Final = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", MUTATIONS, "none")
 CONFIGS: Final = (
@@ -603,6 +617,22 @@ CONFIGS: Final = (
     ("segment.ms", "9"),
     ("retention.ms", "1" * 30_000),
     ("k" * 300, "1"),
+    ("retention.ms", "1_0"),
+    ("retention.ms", "\u00a05"),
+    ("retention.ms", " +5 "),
+    ("retention.bytes", "-9"),
+    ("min.cleanable.dirty.ratio", "0x1p-1"),
+    ("min.cleanable.dirty.ratio", "1e-7"),
+    ("cleanup.policy", "compact,"),
+    ("cleanup.policy", " compact , delete "),
+    ("leader.replication.throttled.replicas", "*"),
+    ("follower.replication.throttled.replicas", "0:1:2"),
+    ("min.compaction.lag.ms", "9"),
+    ("max.compaction.lag.ms", "8"),
+    ("compression.gzip.level", "0"),
+    ("remote.storage.enable", "true"),
+    ("internal.segment.bytes", "-1"),
+    ("", "1"),
 )
 BROKER_CONFIGS: Final = (
     ("log.retention.ms", "1000"),
@@ -614,6 +644,10 @@ BROKER_CONFIGS: Final = (
     ("log.roll.ms", "9000"),
     ("ssl.keystore.password", "secret"),
     ("log.retention.ms", None),
+    ("ssl.enabled.protocols", "a, b"),
+    ("cordoned.log.dirs", "a"),
+    ("compression.type", "zstd"),
+    ("log.cleaner.min.cleanable.ratio", "1e-5"),
 )
 OTHER_CONFIGS: Final[Mapping[int, Settings]] = {
     16: (("interval.ms", "1000"), ("interval.ms", "9"), ("metrics", "a.b"), ("match", "client_id=a.*"), ("push", "1")),

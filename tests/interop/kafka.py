@@ -5,8 +5,10 @@ Everything is what `bin/*.sh` of the distribution would start, with less memory 
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -69,7 +71,15 @@ OLD_NAMES: Final[Mapping[str, str]] = {
     DUMP: "kafka.tools.DumpLogSegments",
     PRODUCER: "kafka.tools.ConsoleProducer",
 }
-"""Classes that had another name before 4.3."""
+"""Classes that have moved, one release or another before 4.3."""
+
+
+@functools.cache
+def has_tool(version: str, main: str) -> bool:
+    """Whether the tools of a release have a class of this name."""
+    jar = libraries(version) / f"kafka-tools-{version}.jar"
+    with zipfile.ZipFile(jar) as file:
+        return f"{main.replace('.', '/')}.class" in file.namelist()
 
 
 @attrs.frozen
@@ -140,7 +150,7 @@ class Release:
 
     def class_of(self, main: str) -> str:
         """Return the name that a class of 4.3 has in this release."""
-        return main if self.at_least(4, 3) else OLD_NAMES.get(main, main)
+        return OLD_NAMES[main] if main in OLD_NAMES and not has_tool(self.version, main) else main
 
     def tool(self, main: str, *arguments: object, timeout_s: float = PATIENCE_S, text: str = "") -> Output:
         """Run a tool on `text` to its end. Raises: subprocess.TimeoutExpired."""
