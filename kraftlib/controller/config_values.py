@@ -6,6 +6,7 @@ import enum
 import math
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Final
 
 import attrs
@@ -103,15 +104,10 @@ def double_text(value: float) -> str:
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if value == 0 or 1e-3 <= abs(value) < 1e7:
-        return str(value)
-    mantissa, _, exponent = f"{value!r}".partition("e")
-    if not exponent:
-        sign, digits = ("-", mantissa[1:]) if value < 0 else ("", mantissa)
-        whole_part, _, rest = digits.partition(".")
-        all_digits = (whole_part + rest).lstrip("0")
-        power = len(whole_part) - 1 if value != 0 and abs(value) >= 1 else len(rest.lstrip("0")) - len(rest) - 1
-        mantissa, exponent = f"{sign}{all_digits[0]}.{all_digits[1:].rstrip('0') or '0'}", str(power)
-    return f"{mantissa if '.' in mantissa else mantissa + '.0'}E{int(exponent)}"
+        return repr(value)
+    sign, digits, exponent = Decimal(repr(value)).as_tuple()
+    first, *rest = map(str, digits)
+    return f"{'-' * sign}{first}.{''.join(rest).rstrip('0') or '0'}E{len(rest) + int(exponent)}"
 
 
 def fraction(text: str) -> bool:

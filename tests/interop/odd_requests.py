@@ -52,20 +52,23 @@ VALUES: Final = (
 
 
 def _topic(
-    name: str, partitions: int = 1, factor: int = 1, *, placed: Sequence[tuple[int, Sequence[int]]] = (), **configs: Any
+    name: str,
+    partitions: int = 1,
+    factor: int = 1,
+    *,
+    placed: Sequence[tuple[int, Sequence[int]]] = (),
+    configs: Sequence[tuple[str, str | None]] = (),
 ) -> CreateTopicsRequest.CreatableTopic:
-    """Return a topic; `configs` are pairs of key and value, in order."""
-    return CreateTopicsRequest.CreatableTopic(
+    row = CreateTopicsRequest
+    return row.CreatableTopic(
         name=name,
         num_partitions=partitions,
         replication_factor=factor,
         assignments=tuple(
-            CreateTopicsRequest.CreatableReplicaAssignment(partition_index=number, broker_ids=tuple(brokers))
+            row.CreatableReplicaAssignment(partition_index=number, broker_ids=tuple(brokers))
             for number, brokers in placed
         ),
-        configs=tuple(
-            CreateTopicsRequest.CreatableTopicConfig(name=key, value=value) for key, value in configs.get("configs", ())
-        ),
+        configs=tuple(row.CreatableTopicConfig(name=key, value=value) for key, value in configs),
     )
 
 
