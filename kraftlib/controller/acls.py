@@ -26,8 +26,8 @@ from kraftlib.wire.messages.acls import (
 )
 
 UNKNOWN, ANY = 0, 1
-"""Of any of the enumerations: what the sender does not know, and what only filters have. At the first one Kafka's
-controller hangs up; here it is INVALID_REQUEST."""
+"""Of any of the enumerations: an element that the sender does not know, and the one that matches all in a filter. At
+the first one Kafka's controller hangs up; here it is INVALID_REQUEST."""
 
 RESOURCE_TYPES: Final = range(1, 8)
 MATCH: Final = 2

@@ -13,7 +13,7 @@ import attrs
 
 Check = Callable[[str], bool]
 BLANKS: Final = "".join(map(chr, range(ord(" ") + 1)))
-"""What Java's `String.trim` cuts off: control characters, and of Unicode's spaces none but this one."""
+"""The characters that Java's `String.trim` cuts off: control characters, and of Unicode's spaces this one alone."""
 
 _WHOLE: Final = re.compile(r"[+-]?\d+")
 _DECIMAL: Final = re.compile(r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)")
