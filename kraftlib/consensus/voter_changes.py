@@ -105,6 +105,8 @@ def handle_probe_response(
     state: ReplicaState, outstanding: Outstanding[Message], response: ApiVersionsResponse
 ) -> list[Action]:
     """The new voter has said what it supports: submit the voter set with it, if it is caught up."""
+    if response.error_code == ErrorCode.NONE:
+        state.connections.succeeded(outstanding.destination)
     role = state.role_state
     if not isinstance(role, Leader) or role.change is None or role.change.wanted is not None:
         return []

@@ -407,6 +407,20 @@ def test_a_voter_that_answers_with_an_error_is_not_added() -> None:
     assert core.voters.ids == (1, 2, 3)
 
 
+def test_a_new_voter_that_answers_ends_its_failures_in_a_row() -> None:
+    """It was not reached before, and says now that it is too new: the next failure is the first one again."""
+    core = dynamic_leader()
+    tell(core, add_request())
+    number = outstanding_to(core, 4).correlation_id
+    core.handle(RequestFailed(number, Failure.DISCONNECTED), core.state.now_ms)
+    core.handle(TimeoutReached(), core.state.now_ms + 500)
+    tell(core, add_request(), request_id=78)
+    assert core.state.connections.failures(4) == 1
+
+    assert answers(reply(core, 4, supports(7, 8)), 78) == [ErrorCode.INVALID_REQUEST]
+    assert core.state.connections.failures(4) == 0
+
+
 def test_an_addition_that_was_answered_at_the_append_is_not_answered_again() -> None:
     """Its commit frees the way for the next change."""
     core = dynamic_leader()

@@ -107,7 +107,9 @@ def heard(life: Life, event: ev.ResponseReceived[Any], actions: Sequence[act.Act
     if hear is not None:
         hear(life, sent, event.response, actions, before)
     elif isinstance(sent.request, ApiVersionsRequest):
-        if sent.destination == before.probed and event.response.error_code:
+        if not event.response.error_code:
+            life.failures.pop(sent.destination, None)
+        elif sent.destination == before.probed:
             life.fail(sent.destination)  # as if there were no answer
     elif sent.destination in life.awaiting or sent.destination >= 0:
         # Another conversation on this connection: its outcome is not known here.

@@ -9,6 +9,7 @@ from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.replica import Replica
 from tools.rules.elections import ElectionRules
+from tools.rules.failures import FailureRules
 from tools.rules.fetch_follower import FetchFollowerRules
 from tools.rules.fetch_leader import FetchLeaderRules
 from tools.rules.log import LogRules
@@ -18,7 +19,8 @@ from tools.rules.rule_set import RuleSet, kind_of
 from tools.rules.snapshots import SnapshotRules
 
 RULE_SETS: Final[tuple[type[RuleSet], ...]] = (
-    LogRules, FetchLeaderRules, FetchFollowerRules, SnapshotRules, MembershipRules, PatienceRules, ElectionRules,
+    LogRules, FetchLeaderRules, FetchFollowerRules, SnapshotRules, MembershipRules, PatienceRules, FailureRules,
+    ElectionRules,
 )  # fmt: skip
 
 Listeners = tuple[
