@@ -34,10 +34,11 @@ REASONS: Final = {
 }
 MISDIRECTED: Final = "meant for another replica"
 NOT_THE_ONE_MEANT: Final = "not the replica that was meant"
+OUR_OWN_ID: Final = "our own id"
 
 
 class ForeignRules(SceneRules):
-    """RC16 to RC18."""
+    """RC16 to RC18 and RC24."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
@@ -83,6 +84,19 @@ class ForeignRules(SceneRules):
         if error_code in REASONS:
             text = f"{type(request).__name__} of our cluster and of voters {said!r} is refused with"
             raise self.broken("RC16", f"{text} {name_of(error_code)}, and we count {ids}")
+        self._rc24_our_id_is_counted(request, answer)
+
+    def _rc24_our_id_is_counted(self, request: Any, answer: Any) -> None:
+        """A Vote or Fetch that is refused for nothing but the id of its sender is counted, and no other is."""
+        is_of_our_id = False
+        if type(request) is VoteRequest and answer is not None and not answer.error_code:
+            asked, said = the_partition(request.topics), the_partition(answer.topics)
+            is_of_our_id = None not in (asked, said) and not said.error_code and asked.replica_id == self.scene.key.id
+        elif type(request) is FetchRequest and answer is not None and not answer.error_code and answer.responses:
+            is_of_our_id = answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        counted = self.scene.state.refused.get(OUR_OWN_ID, 0) - self._counts.get(OUR_OWN_ID, 0)
+        if counted != is_of_our_id:
+            raise self.broken("RC24", f"{type(request).__name__}: {OUR_OWN_ID!r} is counted {counted} times")
 
     def _refused(self, event: ev.RequestReceived[Any], error: ErrorCode, detail: str) -> None:
         scene, name = self.scene, type(event.request).__name__

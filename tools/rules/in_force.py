@@ -48,6 +48,7 @@ class InForceRules(SceneRules):
             if has_new_role:
                 self._rc3_an_epoch_opens_with_its_voters()
             self._rc2_a_leader_knows_its_voters()
+            self._rc9_a_change_of_the_voters_forgets_nothing()
         if type(event) is ev.SnapshotCreated:
             self._rc4_a_snapshot_names_its_voters(event)
         elif scene.fetched_as is not None:
@@ -126,3 +127,15 @@ class InForceRules(SceneRules):
         expected = heard.offset, heard.at_ms, heard.caught_up_ms
         if said != expected:
             raise self.broken("RC9", f"of the Fetch of {key} the leader notes {said}, and must note {expected}")
+
+    def _rc9_a_change_of_the_voters_forgets_nothing(self) -> None:
+        scene = self.scene
+        for voter_id, progress in scene.role.progress.items():
+            heard = scene.heard.get(scene.voter_key(voter_id))
+            if heard is None:
+                continue
+            said = progress.end_offset, progress.heard_ms, progress.last_caught_up_ms
+            expected = heard.offset, heard.at_ms, heard.caught_up_ms
+            if said != expected:
+                text = f"of voter {voter_id} the leader knows {said} once the voters have changed, and noted {expected}"
+                raise self.broken("RC9", text)
