@@ -253,7 +253,7 @@ def _with_a_version_to_come(random: chance.Random, host: CoreHost, answer: Any) 
     return with_partition(answer, records=bytes(batch.data))
 
 
-def _from_a_leader_of_others(random: chance.Random, host: CoreHost, answer: Any) -> Any:
+def from_a_leader_of_others(random: chance.Random, host: CoreHost, answer: Any) -> Any:
     """The first record of the epoch names other voters than the configured ones, whom the follower does not count."""
     core = host.running
     is_followed = isinstance(core.state.role_state, Follower) and not host.store.is_damaged and not core.state.disk_full
@@ -288,7 +288,7 @@ def _of_an_epoch_that_falls(random: chance.Random, host: CoreHost, answer: Any) 
     return with_partition(answer, records=records[:EPOCH_AT] + struct.pack(">i", last - 1) + records[EPOCH_AT + 4 :])
 
 
-def _of_an_epoch_that_falls_later(random: chance.Random, host: CoreHost, answer: Any) -> Any:
+def of_an_epoch_that_falls_later(random: chance.Random, host: CoreHost, answer: Any) -> Any:
     """The last batch is of an older epoch than the one before it, and not than the log of the one that asks."""
     if not _says_anything(answer) or not only(answer).records or host.store.is_damaged:
         return None
@@ -461,13 +461,22 @@ def _fetched_at_another_time(random: chance.Random, host: CoreHost, answer: Any)
     return with_partition(answer, current_voters=rows)
 
 
+def _fetched_amid_silence(random: chance.Random, host: CoreHost, answer: Any) -> Any:
+    """The voter of the id of the one that asks has fetched since, and was silent before: its silence begins anew."""
+    role = host.running.state.role_state
+    if not isinstance(role, Follower) or not role.predecessor_silence:
+        return None
+    host.world.count("silence that is broken")
+    return _fetched_at_another_time(random, host, answer)
+
+
 BENDS: Final[Mapping[type, tuple[Bend, ...]]] = {
     VoteResponse: (*COMMON, _with_places_of_others, _not_granted, _of_an_old_voter),
     BeginQuorumEpochResponse: (*COMMON, _with_places_of_others),
     EndQuorumEpochResponse: (*COMMON, _with_places_of_others),
     FetchResponse: (
         *COMMON, _with_places_of_others, _with_records_bent, _with_records_bent, _with_records_bent,
-        _with_a_version_to_come, _from_a_leader_of_others, _of_an_epoch_that_falls, _with_less_committed,
+        _with_a_version_to_come, from_a_leader_of_others, _of_an_epoch_that_falls, _with_less_committed,
         _diverging_where_it_cannot, _of_an_impossible_snapshot,
     ),
     FetchSnapshotResponse: (
@@ -490,14 +499,14 @@ BENDS: Final[Mapping[type, tuple[Bend, ...]]] = {
 AIMED: Final[Mapping[type, tuple[Bend, ...]]] = {
     FetchSnapshotResponse: (of_another_place, of_another_size, of_another_piece),
     SnapshotHashResponse: (_of_another_file, _fails),
-    DescribeQuorumResponse: (_fetched_at_another_time,),
+    DescribeQuorumResponse: (_fetched_amid_silence,),
     FetchResponse: (
         _diverging_at_one_that_led,
         _with_voters_that_do_not_meet,
         _with_a_version_to_come,
-        _from_a_leader_of_others,
-        _of_an_epoch_that_falls_later,
-        _of_an_epoch_that_falls_later,
+        from_a_leader_of_others,
+        of_an_epoch_that_falls_later,
+        of_an_epoch_that_falls_later,
     ),
     ApiVersionsResponse: (_of_other_features,),
 }

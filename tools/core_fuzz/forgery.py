@@ -94,6 +94,11 @@ class Forger:
         kind = random.choice(list(self._seen))
         return random.choice(self._seen[kind])
 
+    def remembered(self, random: chance.Random, kind: type | None = None) -> Letter | None:
+        """Return a request that was sent a while ago, perhaps of this kind."""
+        kinds = list(self._seen) if kind is None else [kind] * (kind in self._seen)
+        return random.choice(self._seen[random.choice(kinds)]) if kinds else None
+
     def _receiver(self, meant: int | None = None) -> CoreHost | None:
         random, up = self._world.random, self._world.up()
         hosts = [host for host in up if host.number == meant] if random.random() < 0.6 else []
@@ -226,8 +231,10 @@ class Forger:
         if kind in forged_answers.BENDS:
             self._answered[kind] = None
         world = self._world
-        if kind is FetchResponse and world.oddities.spoils_repairs:
-            letter = self._spoil_repair(letter)
+        if kind is FetchResponse:
+            if world.oddities.spoils_repairs:
+                letter = self._spoil_repair(letter)
+            letter = self._bend_rarely(letter)
         if tampering is None or not tampering.fits(letter) or world.random.random() < SPARED:
             return letter
         host = world.hosts.get(letter.target)
@@ -258,6 +265,21 @@ class Forger:
             return letter
         body = forged_answers.of_no_use_to_a_repair(oddities.random, host, letter.body)
         return letter if body is None else attrs.evolve(letter, body=body)
+
+    def _bend_rarely(self, letter: Letter) -> Letter:
+        """Bend the answer to a Fetch in ways that few answers can be bent in, now and then."""
+        oddities, host = self._world.oddities, self._world.hosts.get(letter.target)
+        if host is None or host.core is None or host.life != letter.life:
+            return letter
+        for share, bend in (
+            (oddities.mixes_epochs, forged_answers.of_an_epoch_that_falls_later),
+            (oddities.counts_others if self._world.static_voters else 0.0, forged_answers.from_a_leader_of_others),
+        ):
+            if oddities.bends_rarely(share):
+                body = bend(oddities.random, host, letter.body)
+                if body is not None:
+                    return attrs.evolve(letter, body=body)
+        return letter
 
 
 def doubled(random: chance.Random, host: CoreHost, answer: Any) -> Any:

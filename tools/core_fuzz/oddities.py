@@ -59,11 +59,16 @@ class Oddities:
 
     spoils_repairs: float = 0.0
     """How likely the answer to a replica that fetches missing records has nothing that fills them."""
+    mixes_epochs: float = 0.0
+    """How likely the last batch of an answer is of an older epoch than the one before it, where it can be."""
+    counts_others: float = 0.0
+    """How likely an answer begins an epoch with other voters than the configured ones."""
 
     @classmethod
     def of(cls, seed: int, theme: str) -> Oddities:
         """Draw them."""
-        random, more = (chance.Random(f"{which} of {theme}/{seed}") for which in ("oddities", "more oddities"))
+        kinds = ("oddities", "more oddities", "later oddities")
+        random, more, later = (chance.Random(f"{which} of {theme}/{seed}") for which in kinds)
         return cls(
             random=random,
             moves=random.choice((0.0, 0.0, 0.3)),
@@ -76,6 +81,8 @@ class Oddities:
             lacks_space=more.choice((0.0, 0.0, 0.0, 0.3)),
             reads_badly=more.choice((0.0, 0.0, 0.0, 0.3, 0.8)),
             spoils_repairs=more.choice((0.0, 0.0, 0.4)),
+            mixes_epochs=later.choice((0.0, 0.0, 0.0, 0.5)),
+            counts_others=later.choice((0.0, 0.0, 0.02)),
         )
 
     def is_unproven(self) -> bool:
@@ -93,6 +100,10 @@ class Oddities:
     def spoils_repair(self) -> bool:
         """Whether the next answer to a repair is of no use."""
         return self.spoils_repairs > 0.0 and self.random.random() < self.spoils_repairs
+
+    def bends_rarely(self, share: float) -> bool:
+        """Whether the next answer that can be bent in a rare way is."""
+        return share > 0.0 and self.random.random() < share
 
     def as_said(self, body: Any) -> Any:
         """Return a message as it is sent: with or without where the leader is reached."""

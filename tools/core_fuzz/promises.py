@@ -323,8 +323,9 @@ class Promises:
             control = decode_control(record)
             if isinstance(control, VotersRecord):
                 voters = VoterSet.from_record(control)
-                ours, theirs = ({voter.key for voter in one} for one in (self._voters, voters))
-                neighbours = len(ours ^ theirs) <= 1 or not len(self._voters)
+                left = [one.key for one in self._voters if not any(one.key.matches(other.key) for other in voters)]
+                came = [one.key for one in voters if not any(other.key.matches(one.key) for other in self._voters)]
+                neighbours = len(left) + len(came) <= 1 or not len(self._voters)
                 require(neighbours, "I16", f"{host} commits {voters} after {self._voters}")
                 self._voters = voters
 

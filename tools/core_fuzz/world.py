@@ -37,6 +37,7 @@ from tools.core_fuzz.plots import Plots
 from tools.core_fuzz.promises import BrokenPromiseError, Promises
 from tools.core_fuzz.states import States
 from tools.core_fuzz.store import CoreStore, StoredSnapshot
+from tools.core_fuzz.suppositions import Suppositions
 from tools.core_fuzz.themes import Theme
 from tools.core_fuzz.trouble import Trouble
 
@@ -68,6 +69,7 @@ class CoreWorld:
         self.forger, self.trouble, self.plots = Forger(self), Trouble(self), Plots(self)
         self.inquiries = Inquiries(self, seed)
         self.states = States(self, seed)
+        self.suppositions = Suppositions(self, seed)
         self._blobs: dict[tuple[OffsetAndEpoch, bytes], StoredSnapshot] = {}
         self._number = 0
         self.dying = 0.0
@@ -101,6 +103,8 @@ class CoreWorld:
         self._weights = list(weights.values())
         voters = self._voter_set()
         self.static_voters = None if is_dynamic else voters
+        if not is_dynamic and chance.Random(f"static voters of {theme.name}/{seed}").random() < 0.7:
+            voters = self.static_voters = _without_disks(voters)
         self.promises = Promises(voters)
         record = voters.to_record()
         if chance.Random(f"names of {theme.name}/{seed}").random() < 0.3:
@@ -215,6 +219,8 @@ class CoreWorld:
             lacks_space=0.0,
             reads_badly=0.0,
             spoils_repairs=0.0,
+            mixes_epochs=0.0,
+            counts_others=0.0,
         )
         self.wire += self.plate
         self.plate = []
@@ -240,6 +246,7 @@ class CoreWorld:
 
     def step(self) -> None:
         """Do one thing, whatever chance says: in a calm phase one that brings the quorum on."""
+        self.suppositions.maybe_suppose()
         if self.phase.steps <= 0 and self.phase.then is not None:
             then, self.phase.then = self.phase.then, None
             then()
@@ -574,27 +581,31 @@ class CoreWorld:
         is_named, number = number is not None, number or self.random.choice(list(self.hosts))
         if not is_named and len(leader.running.voters) == 2 and self.random.random() < 0.5:
             number = next(voter_id for voter_id in leader.running.voters.ids if voter_id != leader.number)
-        voter = leader.running.voters.get(number)
-        request: AddRaftVoterRequest | RemoveRaftVoterRequest
-        if voter is not None:
-            request = RemoveRaftVoterRequest(
-                cluster_id="fuzz", voter_id=number, voter_directory_id=voter.key.directory_id or uuid.UUID(int=0)
-            )
-        else:
-            place = self.place(number)
-            listener = AddRaftVoterRequest.Listener(name=self.listener_name, host=place.host, port=place.port)
-            request = AddRaftVoterRequest(
-                cluster_id="fuzz",
-                timeout_ms=500,
-                voter_id=number,
-                voter_directory_id=self.hosts[number].key.directory_id or uuid.UUID(int=0),
-                ack_when_committed=self.random.random() < 0.5,
-                listeners=(listener,),
-            )
+        request = self.request_to_change(leader, number, waits=None)
         self.count("voter change")
         letter = Letter(OPERATOR, 0, leader.number, 0, 0, request)
         self.forger.note(letter)
         self.hand(letter)
+
+    def request_to_change(
+        self, leader: CoreHost, number: ReplicaId, *, waits: bool | None
+    ) -> AddRaftVoterRequest | RemoveRaftVoterRequest:
+        """Return the request by which a voter is removed, or a replica added; chance decides whether that waits for the
+        commit, unless the caller does."""
+        voter = leader.running.voters.get(number)
+        if voter is not None:
+            disk = voter.key.directory_id or uuid.UUID(int=0)
+            return RemoveRaftVoterRequest(cluster_id="fuzz", voter_id=number, voter_directory_id=disk)
+        place = self.place(number)
+        listener = AddRaftVoterRequest.Listener(name=self.listener_name, host=place.host, port=place.port)
+        return AddRaftVoterRequest(
+            cluster_id="fuzz",
+            timeout_ms=500,
+            voter_id=number,
+            voter_directory_id=self.hosts[number].key.directory_id or uuid.UUID(int=0),
+            ack_when_committed=self.random.random() < 0.5 if waits is None else waits,
+            listeners=(listener,),
+        )
 
     def operator_hears(self, host: CoreHost, request: Any, response: Any) -> None:
         """A voter change is answered: one that is done stands in the log of its leader."""
@@ -605,6 +616,11 @@ class CoreWorld:
             offset = host.running.state.log.voters.latest_offset
             if offset is None or offset >= self.promises.committed_end:
                 raise BrokenPromiseError("V6", f"{host} says that a voter change is done, and it is not committed")
+
+
+def _without_disks(voters: VoterSet) -> VoterSet:
+    """Return voters as they are configured: their disks, and what they support, are not known."""
+    return VoterSet.of(Voter(key=ReplicaKey(voter.key.id), endpoints=voter.endpoints) for voter in voters)
 
 
 def _with_small_names(record: VotersRecord) -> VotersRecord:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import random as chance
 from collections.abc import Sequence
+from typing import Any
 
 from kraftlib.consensus import actions as act
 from kraftlib.consensus.roles import Role
@@ -78,6 +80,12 @@ class Draws(chance.Random):
         super().__init__(0)
         self.source = source
         self.widths: list[int] = []
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Draws:
+        """Return one that goes on as this one would."""
+        memo[id(self)] = twin = Draws(copy.deepcopy(self.source, memo))
+        twin.widths = list(self.widths)
+        return twin
 
     def random(self) -> float:
         """As of the source."""

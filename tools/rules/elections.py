@@ -117,7 +117,7 @@ class ElectionRules(RuleSet):
         if part is Leading:
             life.leading_role = state.role_state
         self._election_before = life.persisted
-        if part is Asking or (part is not Leading and len(life.voters.voters) == 1):
+        if part is Asking or len(life.voters.voters) == 1:
             log = state.log  # it may lead when this is over
             self._log_before = LogBefore(
                 log.end_offset, log.voters.latest, log.voters.latest_offset, log.kraft_version.latest

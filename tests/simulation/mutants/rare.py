@@ -226,4 +226,90 @@ MUTANTS: Final = (
         profiles=CORE,
         slow=True,
     ),
+    Mutant(
+        "last-epoch-of-the-budget",
+        "the last epoch that peers may raise a replica to is not believed (E17)",
+        (
+            Edit(
+                "consensus.extensions.epoch_budget.raises_too_far",
+                "epoch - state.epoch <= left",
+                "epoch - state.epoch < left",
+            ),
+        ),
+        profiles=CORE,
+        slow=True,
+    ),
+    Mutant(
+        "silence-need-not-be-in-a-row",
+        "a voter that fetches now and then is removed after three silences in all (KIP-1186)",
+        (
+            Edit(
+                "consensus.joining.handle_describe_response",
+                "role.predecessor_silence + 1 if is_silent else 0",
+                "role.predecessor_silence + 1 if is_silent else role.predecessor_silence",
+            ),
+        ),
+        profiles=CORE,
+        slow=True,
+    ),
+    Mutant(
+        "epochs-fall-in-an-answer",
+        "within one answer the epoch of a batch may be below that of the one before it",
+        (
+            Edit(
+                "consensus.received._leading_batches",
+                "end_offset, last_epoch = batch.last_offset + 1, batch.epoch",
+                "end_offset = batch.last_offset + 1",
+            ),
+        ),
+        profiles=CORE,
+        slow=True,
+    ),
+    Mutant(
+        "leader-of-others-is-followed",
+        "what a leader appends that counts other voters than the configured ones is taken, with a warning",
+        (Edit("consensus.received._counts_others", "return True", "pass"),),
+        profiles=CORE,
+        slow=True,
+    ),
+    Mutant(
+        "first-failure-waits-twice",
+        "the pause after a failure is doubled from the first one in a row on",
+        (Edit("consensus.outstanding.OutstandingRequests.failed", "(failures - 1)", "failures"),),
+        profiles=CORE,
+        slow=True,
+    ),
+    Mutant(
+        "new-voter-that-answers-still-fails",
+        "a new voter that has said what it supports counts as failed as often as before",
+        (
+            Edit(
+                "consensus.voter_changes.handle_probe_response",
+                "state.connections.succeeded(outstanding.destination)",
+                "pass",
+            ),
+        ),
+        profiles=CORE,
+        slow=True,
+    ),
+    Mutant(
+        "twin-is-not-counted",
+        "that another replica with our id asks for votes is refused, and not counted",
+        (Edit("consensus.vote.handle_vote", 'state.refuse("our own id", f"a Vote of replica {asker}")', "pass"),),
+        profiles=CORE,
+        slow=True,
+    ),
+    Mutant(
+        "upgrade-forgets-progress",
+        "when the disks of static voters become known, the leader forgets how far they are",
+        (
+            Edit(
+                "consensus.fetch_leader._progress_of",
+                "key.matches(voter.key) or voter.key.matches(key)",
+                "key.matches(voter.key) and voter.key.matches(key)",
+            ),
+        ),
+        profiles=CORE,
+        slow=True,
+    ),
 )
