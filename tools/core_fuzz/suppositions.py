@@ -164,7 +164,8 @@ class Suppositions:
         log = host.running.state.log
         events: list[ev.Event] = [ev.Flushed(log.end_offset, log.log_version)]
         voters = [one for one in self._world.hosts.values() if one.key in host.running.voters and one is not host]
-        events += [event for one in voters if (event := self._fetch_of(host, one.key, log.end)) is not None]
+        fetches = (self._fetch_of(host, one.key, log.end) for one in voters)
+        events += [fetch for fetch in fetches if fetch is not None]
         if kind is UpdateFeaturesRequest:
             events += [self._received(made_up.update_of(one, host)) for one in voters]
         return events
