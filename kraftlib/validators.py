@@ -1,4 +1,4 @@
-"""Validators of options: a wrong value raises ConfigError, which names it and the allowed ones."""
+"""Validators of options, and of timeouts in calls: a wrong value raises ConfigError, which names it and the allowed ones."""
 
 from __future__ import annotations
 
@@ -40,6 +40,12 @@ def one_of(*allowed: str) -> Callable[[Any, attrs.Attribute[str], str], None]:
             raise ConfigError(f"{attribute.name}={value!r} must be one of {', '.join(allowed)}")
 
     return check
+
+
+def check_whole_timeout(timeout_ms: object, *, least: int) -> None:
+    """Raise ConfigError unless `timeout_ms` fits into a request: whole ms, from `least` on."""
+    if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int) or timeout_ms < least:
+        raise ConfigError(f"timeout_ms={timeout_ms!r} must be a whole number of milliseconds, at least {least}")
 
 
 def is_bool(_: object, attribute: attrs.Attribute[bool], value: bool) -> None:

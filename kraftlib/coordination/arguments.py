@@ -22,6 +22,11 @@ def check_text(name: str, value: object, *, may_be_empty: bool = True) -> str:
     return value
 
 
+def check_name(name: object) -> str:
+    """Return the name of a lock, a map, a queue or another thing of many. Raises: ConfigError."""
+    return check_text("name", name, may_be_empty=False)
+
+
 def check_bytes(name: str, value: object) -> bytes:
     """Return bytes. Raises: ConfigError."""
     if not isinstance(value, bytes):
@@ -34,13 +39,6 @@ def check_whole(name: str, value: Any, *, least: int, most: int = OFFSET_MAX) ->
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         upto = "at least" if most == OFFSET_MAX else f"{most} at most, and at least"
         raise ConfigError(f"{name}={value!r} must be a whole number, {upto} {least}")
-    return value
-
-
-def check_timeout(value: Any) -> int:
-    """Return a timeout. Raises: ConfigError."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigError(f"timeout_ms={value!r} must be a whole number of milliseconds, at least 1")
     return value
 
 

@@ -14,11 +14,12 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from kraftlib.coordination.access import LINEARIZABLE, AtLeast, Change, Consistency, Done, Gone
-from kraftlib.coordination.arguments import check_bytes, check_consistency, check_since, check_timeout
+from kraftlib.coordination.arguments import check_bytes, check_consistency, check_since
 from kraftlib.coordination.machine import ServiceMachine
 from kraftlib.errors import ClosedError, ConfigError, RefusedError, TimedOutError
 from kraftlib.runtime.committed import CommittedRecord
 from kraftlib.types import Epoch, Offset
+from kraftlib.validators import check_whole_timeout
 
 TICK_S: Final = 0.02
 CHANGES_AT_ONCE: Final = 256
@@ -78,7 +79,7 @@ class MemoryAccess:
     async def call(self, command: bytes, *, timeout_ms: int) -> Done:
         """Apply a command."""
         check_bytes("command", command)
-        check_timeout(timeout_ms)
+        check_whole_timeout(timeout_ms, least=1)
         self._check_open()
         try:
             self.machine.check(command)
@@ -93,7 +94,7 @@ class MemoryAccess:
         """Answer from the state, which is never behind."""
         check_bytes("question", question)
         check_consistency(consistency)
-        check_timeout(timeout_ms)
+        check_whole_timeout(timeout_ms, least=1)
         self._check_open()
         if isinstance(consistency, AtLeast) and consistency.offset > self.machine.applied:
             try:

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Final
 
 from kraftlib.coordination.access import Access
-from kraftlib.coordination.arguments import check_text, check_timeout, check_whole
+from kraftlib.coordination.arguments import check_name, check_text, check_whole
 from kraftlib.coordination.commands import TTL_MS_MAX, TTL_MS_MIN
 from kraftlib.recipes.counting import Barrier, Counter, DoubleBarrier
 from kraftlib.recipes.groups import LockingQueue, Party, Queue
@@ -15,6 +15,7 @@ from kraftlib.recipes.map import ReplicatedMap
 from kraftlib.recipes.session import Session
 from kraftlib.recipes.sessions import SharedSession
 from kraftlib.recipes.signals import ExitAtSigterm
+from kraftlib.validators import check_whole_timeout
 
 TTL_MS: Final = 10_000
 TIMEOUT_MS: Final = 30_000
@@ -36,7 +37,7 @@ class Recipes:
         """`owner` names this process to others. `timeout_ms` is how long a call looks for a leader."""
         check_text("owner", owner)
         check_whole("ttl_ms", ttl_ms, least=TTL_MS_MIN, most=TTL_MS_MAX)
-        check_timeout(timeout_ms)
+        check_whole_timeout(timeout_ms, least=1)
         self._sessions = SharedSession(access, ttl_ms=ttl_ms, owner=owner, timeout_ms=timeout_ms)
         self._sigterm = ExitAtSigterm()
 
@@ -65,48 +66,48 @@ class Recipes:
 
     def election(self, name: str, *, identity: str = "") -> Election:
         """One leader at a time, with a fencing token."""
-        return Election(self._sessions, check_text("name", name, may_be_empty=False), identity=identity)
+        return Election(self._sessions, check_name(name), identity=identity)
 
     def lock(self, name: str) -> Lock:
         """One holder at a time."""
-        return Lock(self._sessions, check_text("name", name, may_be_empty=False))
+        return Lock(self._sessions, check_name(name))
 
     def rwlock(self, name: str) -> RWLock:
         """Many readers or one writer."""
-        return RWLock(self._sessions, check_text("name", name, may_be_empty=False))
+        return RWLock(self._sessions, check_name(name))
 
     def semaphore(self, name: str, *, limit: int, permits: int = 1) -> Semaphore:
         """At most `limit` permits at a time."""
-        return Semaphore(self._sessions, check_text("name", name, may_be_empty=False), limit=limit, permits=permits)
+        return Semaphore(self._sessions, check_name(name), limit=limit, permits=permits)
 
     def lease(self, name: str) -> Lease:
         """A lock that is had at once or not at all."""
-        return Lease(self._sessions, check_text("name", name, may_be_empty=False))
+        return Lease(self._sessions, check_name(name))
 
     def map(self, name: str) -> ReplicatedMap:
         """Keys and values, with revisions, transactions and watches."""
-        return ReplicatedMap(self._sessions, check_text("name", name, may_be_empty=False))
+        return ReplicatedMap(self._sessions, check_name(name))
 
     def counter(self, name: str) -> Counter:
         """A number to which each addition counts once."""
-        return Counter(self._sessions, check_text("name", name, may_be_empty=False))
+        return Counter(self._sessions, check_name(name))
 
     def barrier(self, name: str) -> Barrier:
         """Holds up all that wait for it."""
-        return Barrier(self._sessions, check_text("name", name, may_be_empty=False))
+        return Barrier(self._sessions, check_name(name))
 
     def double_barrier(self, name: str, *, size: int) -> DoubleBarrier:
         """`size` processes begin together and end together."""
-        return DoubleBarrier(self._sessions, check_text("name", name, may_be_empty=False), size=size)
+        return DoubleBarrier(self._sessions, check_name(name), size=size)
 
     def party(self, name: str, *, identity: str = "") -> Party:
         """A group whose members see each other."""
-        return Party(self._sessions, check_text("name", name, may_be_empty=False), identity=identity)
+        return Party(self._sessions, check_name(name), identity=identity)
 
     def queue(self, name: str) -> Queue:
         """First in, first out."""
-        return Queue(self._sessions, check_text("name", name, may_be_empty=False))
+        return Queue(self._sessions, check_name(name))
 
     def locking_queue(self, name: str) -> LockingQueue:
         """A queue whose items are removed only when their work is done."""
-        return LockingQueue(self._sessions, check_text("name", name, may_be_empty=False))
+        return LockingQueue(self._sessions, check_name(name))

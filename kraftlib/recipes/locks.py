@@ -15,7 +15,7 @@ from typing import cast
 import attrs
 
 from kraftlib.coordination.access import LINEARIZABLE
-from kraftlib.coordination.arguments import check_text, check_timeout, check_whole
+from kraftlib.coordination.arguments import check_text, check_whole
 from kraftlib.coordination.commands import LIMIT_MAX
 from kraftlib.coordination.messages import Acquire, Answer, Ask, Event, Question, Selector, Watched
 from kraftlib.errors import ensure
@@ -24,6 +24,7 @@ from kraftlib.recipes.pages import all_rows
 from kraftlib.recipes.sessions import SharedSession
 from kraftlib.recipes.terms import Term, acquire_term
 from kraftlib.types import Offset
+from kraftlib.validators import check_whole_timeout
 
 
 @attrs.frozen
@@ -64,7 +65,7 @@ class Lock(Holding[Term]):
         Raises: TimedOutError; SessionEndedError, RefusedError, OutcomeUnknownError. It is not held then.
         """
         if timeout_ms is not None:
-            check_timeout(timeout_ms)
+            check_whole_timeout(timeout_ms, least=1)
         term = await acquire_term(await self._sessions.get(), self._bid, name=self.name, timeout_ms=timeout_ms)
         ensure(term is not None, f"the bid for {self.name!r} waits, and was over without being granted")
         return cast("Term", term)

@@ -15,13 +15,13 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Final, NamedTuple
 
 from kraftlib.coordination.access import LINEARIZABLE, Access, Consistency
-from kraftlib.coordination.arguments import check_timeout
 from kraftlib.coordination.commands import decode, encode
 from kraftlib.coordination.messages import NONE, Answer, CloseSession, KeepAlive, OpenSession, Question, Selector
 from kraftlib.errors import ClosedError, SessionEndedError
 from kraftlib.recipes.calls import LATER, RENEWALS, Calls
 from kraftlib.recipes.pages import whole_state
 from kraftlib.types import Offset
+from kraftlib.validators import check_whole_timeout
 
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -121,7 +121,7 @@ class Session(Calls):
     async def renew(self, *, timeout_ms: int | None = None) -> None:
         """Renew the session now. Raises: SessionEndedError, RefusedError, OutcomeUnknownError."""
         if timeout_ms is not None:
-            check_timeout(timeout_ms)
+            check_whole_timeout(timeout_ms, least=1)
         await self.call(KeepAlive(), number=0, timeout_ms=timeout_ms)
 
     # --- reads -------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from kraftlib.codec.declarations import Message
 from kraftlib.coordination.access import LINEARIZABLE, AtLeast, Change, Consistency, Done, Linearizable
-from kraftlib.coordination.arguments import check_bytes, check_consistency, check_since, check_timeout
+from kraftlib.coordination.arguments import check_bytes, check_consistency, check_since
 from kraftlib.coordination.net.connection import Connection, LostError, connected_to
 from kraftlib.coordination.net.watching import Watching
 from kraftlib.errors import (
@@ -32,6 +32,7 @@ from kraftlib.security.sasl import SaslConfig
 from kraftlib.security.tls import TlsConfig
 from kraftlib.security.tool_context import tool_context
 from kraftlib.types import Endpoint, Offset, parse_endpoint
+from kraftlib.validators import check_whole_timeout
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.bounds import PROPOSED_BYTES
 from kraftlib.wire.messages.call import CallRequest, CallResponse
@@ -124,7 +125,7 @@ class ClientAccess:
     async def call(self, command: bytes, *, timeout_ms: int) -> Done:
         """Have a command committed and applied. See `Access.call`."""
         check_bytes("command", command)
-        check_timeout(timeout_ms)
+        check_whole_timeout(timeout_ms, least=1)
         self.check_open()
         if len(command) > PROPOSED_BYTES:
             raise RefusedError(too_large("a command", len(command)))
@@ -156,7 +157,7 @@ class ClientAccess:
         """Ask the applied state. See `Access.query`."""
         check_bytes("question", question)
         check_consistency(consistency)
-        check_timeout(timeout_ms)
+        check_whole_timeout(timeout_ms, least=1)
         self.check_open()
         if len(question) > PROPOSED_BYTES:
             raise ConfigError(too_large("a question", len(question)))

@@ -12,7 +12,7 @@ import attrs
 
 from kraftlib.config import RaftConfig
 from kraftlib.coordination.access import LINEARIZABLE, Change, Consistency, Done, Machine
-from kraftlib.coordination.arguments import check_bytes, check_consistency, check_since, check_timeout
+from kraftlib.coordination.arguments import check_bytes, check_consistency, check_since
 from kraftlib.coordination.machine import ServiceMachine
 from kraftlib.coordination.net.server import WAIT_MAX_MS, AccessServer
 from kraftlib.coordination.net.service import PULL_MAX_BYTES, Pull
@@ -21,6 +21,7 @@ from kraftlib.runtime.client.arguments import check_config
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.listener import StateMachine
 from kraftlib.types import Offset
+from kraftlib.validators import check_whole_timeout
 
 RETRY_S: Final = 0.05
 
@@ -74,7 +75,7 @@ class ReplicaAccess:
     async def call(self, command: bytes, *, timeout_ms: int) -> Done:
         """Have a command committed and applied. See `Access.call`."""
         check_bytes("command", command)
-        check_timeout(timeout_ms)
+        check_whole_timeout(timeout_ms, least=1)
         return await self._server.do(self._server.service.call(command, timeout_ms=timeout_ms))
 
     async def query(
@@ -83,7 +84,7 @@ class ReplicaAccess:
         """Ask the applied state. See `Access.query`."""
         check_bytes("question", question)
         check_consistency(consistency)
-        check_timeout(timeout_ms)
+        check_whole_timeout(timeout_ms, least=1)
         asked = self._server.service.query(question, consistency=consistency, timeout_ms=timeout_ms)
         return await self._server.do(asked)
 

@@ -146,12 +146,6 @@ def check_timeout(timeout_ms: object, *, least: int = 0) -> None:
     raise ConfigError(f"timeout_ms={timeout_ms!r} must be a number of milliseconds, at least {least}")
 
 
-def check_whole_timeout(timeout_ms: object) -> None:
-    """Raise ConfigError unless `timeout_ms` fits into a request that is forwarded: whole ms, from 0 on."""
-    if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int) or timeout_ms < 0:
-        raise ConfigError(f"timeout_ms={timeout_ms!r} must be a whole number of milliseconds from 0 on")
-
-
 def check_number(name: str, value: object) -> None:
     """Raise ConfigError unless an offset, an epoch or an id is an integer."""
     if isinstance(value, bool) or not isinstance(value, int):

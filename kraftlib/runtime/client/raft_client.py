@@ -36,6 +36,7 @@ from kraftlib.runtime.snapshots.writing import OpenSnapshot
 from kraftlib.runtime.waiters import COMMITTED, Appended, Post, level_of
 from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
 from kraftlib.types import Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
+from kraftlib.validators import check_whole_timeout
 
 T = TypeVar("T")
 
@@ -175,7 +176,7 @@ class RaftClient(Generic[T]):
         itself.
         """
         data, level = self._encoded(values), level_of(wait)
-        arguments.check_whole_timeout(timeout_ms)
+        check_whole_timeout(timeout_ms, least=0)
         try:
             return await self._running().append(data, epoch, level)
         except NotLeaderError:
@@ -196,7 +197,7 @@ class RaftClient(Generic[T]):
         data: Any = value if type(value) is bytes and self._bare else self._to_bytes(value)
         level = COMMITTED if wait == "committed" else level_of(wait)
         if timeout_ms is not FORWARD_TIMEOUT_MS:
-            arguments.check_whole_timeout(timeout_ms)
+            check_whole_timeout(timeout_ms, least=0)
         try:
             return await self._append_one(data, epoch, level)
         except NotLeaderError:
