@@ -1,4 +1,4 @@
-"""Validators of options, and of timeouts in calls: a wrong value raises ConfigError, which names it and the allowed ones."""
+"""Validators of options and timeouts: a wrong value raises ConfigError, which names it and the allowed ones."""
 
 from __future__ import annotations
 

@@ -31,6 +31,7 @@ LAYERS: Final[dict[str, float]] = {
     "validators": 0,
     "forks": 0,
     "frozen": 0,
+    "sorted_names": 0,
     "form": 0,
     "codec": 1,
     "records": 1.5,  # stands on codec, and codec never on it

@@ -105,8 +105,8 @@ def decode_command(data: bytes) -> Command:
     return Command(kind, read(Identity, reader, VERSION), read(message, reader, VERSION, expect_end=True))
 
 
-def check_command(data: bytes) -> None:
-    """Return if a client may propose the command. Raises: ConfigError."""
+def check_command(data: bytes) -> Command:
+    """Return the command, if a client may propose it. Raises: ConfigError."""
     try:
         command = decode_command(data)
     except (ProtocolError, UnsupportedError) as error:
@@ -116,6 +116,7 @@ def check_command(data: bytes) -> None:
     reason = broken_rule(command)
     if reason:
         raise ConfigError(reason)
+    return command
 
 
 def broken_rule(command: Command) -> str:

@@ -22,8 +22,8 @@ from kraftlib.coordination.messages import (
     Result,
     Transact,
 )
-from kraftlib.coordination.sorted_names import SortedNames
 from kraftlib.frozen import frozen
+from kraftlib.sorted_names import SortedNames
 from kraftlib.types import Offset
 
 PUT, WRITTEN = int(Do.PUT), int(Event.PUT)

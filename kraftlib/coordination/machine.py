@@ -15,6 +15,7 @@ the leader proposes (`kraftlib.coordination.expiry`). The steps at a record, in 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from kraftlib.coordination import snapshots
 from kraftlib.coordination.access import Gone
@@ -49,6 +50,10 @@ from kraftlib.runtime.committed import CommittedRecord
 from kraftlib.runtime.listener import StateMachine
 from kraftlib.types import Epoch, Offset
 
+CHECKED_MAX: Final = 2_048
+CHECKED_BYTES_MAX: Final = 1_024
+"""Commands that were checked here are remembered until they are applied: so many, up to this size."""
+
 
 class ServiceMachine(StateMachine):
     """Sessions, keys and locks on one log. The values of its records are commands as bytes (`BytesSerde`)."""
@@ -58,6 +63,7 @@ class ServiceMachine(StateMachine):
     def __init__(self) -> None:
         self._state = State()
         self._expiry = Expiry()
+        self._checked: dict[bytes, Command] = {}
 
     @property
     def applied(self) -> Offset:
@@ -71,12 +77,13 @@ class ServiceMachine(StateMachine):
 
         Raises: UnsupportedError, and nothing is changed: a newer release has proposed it. This machine stops.
         """
-        command: Command | None = None
-        try:
-            command = decode_command(record.value)
-            reason = broken_rule(command)
-        except ProtocolError as error:
-            reason = str(error)
+        command, reason = self._checked.pop(record.value, None), ""
+        if command is None:
+            try:
+                command = decode_command(record.value)
+                reason = broken_rule(command)
+            except ProtocolError as error:
+                reason = str(error)
         state = self._state
         state.applied = record.offset
         session = None if command is None else state.sessions.find(command.identity.session, command.identity.opened)
@@ -178,7 +185,11 @@ class ServiceMachine(StateMachine):
 
     def check(self, command: bytes) -> None:
         """Return if a client may propose `command`. Raises: ConfigError."""
-        check_command(command)
+        checked = check_command(command)
+        if len(command) <= CHECKED_BYTES_MAX:
+            if len(self._checked) == CHECKED_MAX:
+                self._checked.clear()
+            self._checked[command] = checked
 
     def query(self, question: bytes) -> bytes:
         """Answer a `Question`. Raises: ConfigError."""

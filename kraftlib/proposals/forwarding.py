@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import attrs
@@ -55,6 +55,27 @@ class _Attempts:
         return OutcomeUnknownError(text, base_offset=place.base_offset, epoch=place.epoch)
 
 
+@attrs.define(eq=False)
+class Begun:
+    """A first attempt that is under way; `Proposals.begin` makes it."""
+
+    values: Sequence[bytes]
+    level: int
+    attempts: _Attempts
+    leader_changed: asyncio.Future[None]
+    future: asyncio.Future[Any]
+    """Done when it has ended."""
+    leader_id: ReplicaId | None = None
+    forwarded: Forwarded | None = None
+    """None: it appends here."""
+    has_gone: bool = False
+
+    def cancel(self) -> None:
+        """The caller goes."""
+        self.has_gone = True
+        self.future.cancel()
+
+
 class Proposals:
     """Appends of this replica's application, wherever the leader is. All on the loop of the replica."""
 
@@ -82,15 +103,85 @@ class Proposals:
         BacklogFullError, RecordTooLargeError, ClosedError, ConfigError; ReplicaFailedError, if this replica has stopped
         itself. Raises OutcomeUnknownError, if an attempt may have appended them, whatever became of the later ones.
         """
-        deadline = self._loop.time() + timeout_ms / 1_000
-        attempts = _Attempts(self._replica, deadline, timeout_ms, repeatable)
+        return await self._try(values, level, self._attempts(timeout_ms, repeatable), None)
+
+    # --- a first attempt without a task ------------------------------------------------------------------------------
+
+    def begin(self, values: Sequence[bytes], *, level: int, timeout_ms: int, repeatable: bool = False) -> Begun | None:
+        """Begin a first attempt, which nearly always is the last one; `tell` takes it from there.
+
+        None: it could not begin. Nothing was appended, and `propose` tries on or says why.
+        """
+        replica, attempts, changed = self._replica, self._attempts(timeout_ms, repeatable), self._leader_changed
         try:
-            async with asyncio.timeout_at(deadline):
+            if not replica.follows(level):
+                return Begun(values, level, attempts, changed, replica.append(values, level))
+            leader, endpoint = replica.leader()
+            if leader.leader_id in (None, replica.node_id) or endpoint is None:
+                return None
+            forwarded = self._forwarded(values, level, attempts)
+        except Exception:  # noqa: BLE001 - `propose` meets it again, and raises it
+            return None
+        return Begun(values, level, attempts, changed, forwarded.future, leader.leader_id, forwarded)
+
+    def tell(self, begun: Begun, outcome: Callable[[Proposed | None], None]) -> None:
+        """Call `outcome` with what was proposed.
+
+        With None, if the attempt was cancelled or has failed, or its time is over: then await `go_on`.
+        """
+        timer: asyncio.TimerHandle | None = None
+
+        def ended(future: asyncio.Future[Any]) -> None:
+            nonlocal timer
+            if timer is not None:
+                timer.cancel()
+                timer = None
+                outcome(self._proposed(begun))
+
+        def too_late() -> None:
+            nonlocal timer
+            if timer is not None:
+                timer = None
+                outcome(None)
+
+        timer = self._loop.call_at(begun.attempts.deadline, too_late)
+        begun.future.add_done_callback(ended)
+
+    async def go_on(self, begun: Begun) -> Proposed:
+        """Return or raise the outcome as `propose` does, be it that of the first attempt or of a later one."""
+        if begun.has_gone and not begun.future.cancelled():
+            raise asyncio.CancelledError  # it had ended before its caller went
+        return await self._try(begun.values, begun.level, begun.attempts, begun)
+
+    def _proposed(self, begun: Begun) -> Proposed | None:
+        """Return what an attempt that has ended has proposed."""
+        if begun.future.cancelled() or begun.future.exception() is not None:
+            return None
+        outcome = begun.future.result()
+        if begun.forwarded is None:
+            return Proposed(*outcome)
+        if not isinstance(outcome, Answer) or outcome.error_code != ErrorCode.NONE:
+            return None
+        try:
+            return self._done(outcome)
+        except OutcomeUnknownError:
+            return None
+
+    # --- attempts ----------------------------------------------------------------------------------------------------
+
+    def _attempts(self, timeout_ms: int, repeatable: bool) -> _Attempts:
+        return _Attempts(self._replica, self._loop.time() + timeout_ms / 1_000, timeout_ms, repeatable)
+
+    async def _try(self, values: Sequence[bytes], level: int, attempts: _Attempts, begun: Begun | None) -> Proposed:
+        """Try until the deadline, beginning with the attempt that has `begun`."""
+        try:
+            async with asyncio.timeout_at(attempts.deadline):
                 while True:
-                    changed = self._leader_changed
-                    proposed = await self._attempt(values, level, attempts)
+                    changed = self._leader_changed if begun is None else begun.leader_changed
+                    proposed = await self._attempt(values, level, attempts, begun)
                     if proposed is not None:
                         return proposed
+                    begun = None
                     await asyncio.wait((changed,), timeout=PAUSE_S)
         except TimeoutError:
             raise attempts.outcome() from None
@@ -104,12 +195,16 @@ class Proposals:
                 raise
             raise attempts.outcome(error) from error
 
-    async def _attempt(self, values: Sequence[bytes], level: int, attempts: _Attempts) -> Proposed | None:
-        """Try once; None, if a later attempt may do better."""
-        if not self._replica.follows(level):
+    async def _attempt(
+        self, values: Sequence[bytes], level: int, attempts: _Attempts, begun: Begun | None
+    ) -> Proposed | None:
+        """Try once, or await what has `begun`; None, if a later attempt may do better."""
+        if begun is not None and begun.forwarded is not None:
+            return await self._await(begun.leader_id, begun.forwarded, attempts)
+        if begun is not None or not self._replica.follows(level):
             was_in_doubt = attempts.in_doubt
             try:
-                appending = self._replica.append(values, level)
+                appending = self._replica.append(values, level) if begun is None else begun.future
                 attempts.in_doubt = True
                 return Proposed(*await appending)
             except NotLeaderError as error:  # also from `appending`: values that were not written were not appended
@@ -129,13 +224,13 @@ class Proposals:
         leader, endpoint = self._replica.leader()
         if leader.leader_id in (None, self._replica.node_id) or endpoint is None:
             return None
-        return await self._forward(leader.leader_id, values, level, attempts)
+        return await self._await(leader.leader_id, self._forwarded(values, level, attempts), attempts)
 
-    async def _forward(
-        self, leader_id: ReplicaId | None, values: Sequence[bytes], level: int, attempts: _Attempts
-    ) -> Proposed | None:
+    def _forwarded(self, values: Sequence[bytes], level: int, attempts: _Attempts) -> Forwarded:
         check_values(values)
-        forwarded = self._groups.forward(values, level, deadline=attempts.deadline, repeatable=attempts.repeatable)
+        return self._groups.forward(values, level, deadline=attempts.deadline, repeatable=attempts.repeatable)
+
+    async def _await(self, leader_id: ReplicaId | None, forwarded: Forwarded, attempts: _Attempts) -> Proposed | None:
         was_in_doubt = attempts.in_doubt
         try:
             outcome = await forwarded.future

@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -41,8 +42,8 @@ from kraftlib.coordination.messages import (
     Watched,
 )
 from kraftlib.coordination.sessions import RESULTS_MAX
-from kraftlib.coordination.sorted_names import SortedNames
 from kraftlib.errors import ConfigError, RemoteProtocolError, UnsupportedError
+from kraftlib.sorted_names import SortedNames
 from kraftlib.testing.machine_contract import COUNT, MACHINE_CHECKS
 from kraftlib.testing.subject import Subject
 from tests.coordination.driver import A, B, C, Condition, Driver, Fence, Operation, commands_at_random
@@ -291,7 +292,7 @@ def test_a_record_deletes_a_bounded_number_of_keys_and_says_whether_there_are_mo
 @settings(max_examples=50, deadline=None)
 @given(st.sets(st.text("ab", max_size=4)), st.lists(st.tuples(st.booleans(), st.text("ab", max_size=4))), st.text("ab"))
 def test_names_stay_in_order_in_whatever_chunks(model: set[str], steps: list[tuple[bool, str]], start: str) -> None:
-    with mock.patch("kraftlib.coordination.sorted_names.CHUNK", 2):
+    with mock.patch("kraftlib.sorted_names.CHUNK", 2):
         names = SortedNames(model)
         for add, name in steps:
             if add and name not in model:
@@ -473,6 +474,28 @@ def test_a_restored_machine_equals_the_one_that_wrote(seed: int, count: int, cut
     assert list(other.snapshot()) == copied
     assert apply_all(other, rest) == results
     assert list(other.snapshot()) == list(original.snapshot())
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32), count=st.integers(1, 100), most=st.integers(1, 20), large=st.integers(0, 200))
+def test_a_machine_that_is_asked_first_applies_commands_as_the_others_do(
+    seed: int, count: int, most: int, large: int
+) -> None:
+    """It remembers some of those that it has checked; the ones in the log may come in another order, and twice."""
+    chance = random.Random(seed)
+    commands = list(commands_at_random(seed, count))
+    asked, other = ServiceMachine(), ServiceMachine()
+    checked = [b"\x05\x00garbage", *chance.choices(commands, k=count)]
+    with (
+        mock.patch("kraftlib.coordination.machine.CHECKED_MAX", most),
+        mock.patch("kraftlib.coordination.machine.CHECKED_BYTES_MAX", large),
+    ):
+        for command in checked:
+            with suppress(ConfigError):
+                asked.check(command)
+        applied = [*commands, *checked]
+        assert apply_all(asked, applied) == apply_all(other, applied)
+    assert list(asked.snapshot()) == list(other.snapshot())
 
 
 HOSTILE = st.tuples(

@@ -231,6 +231,7 @@ class Replica:
     node_id = 1
     cluster_id = "test"
     has_ended = False
+    begins = False
 
     def __init__(self, *answers: ProposeResponse | Exception, then: Exception | None = None) -> None:
         self.answers = list(answers)
@@ -278,11 +279,34 @@ REFUSED = ProposeResponse(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, error_mes
 DONE = ProposeResponse(base_offset=8, last_offset=8, epoch=6, results=(b"\x01yes",))
 
 
+@pytest.fixture(params=["by a task", "begun without one"])
+def is_begun(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether `propose` below begins its first attempt without a task: what comes of it is the same."""
+    begins = request.param == "begun without one"
+    monkeypatch.setattr(Replica, "begins", begins)
+    return begins
+
+
 async def propose(replica: Replica, *, repeatable: bool, timeout_ms: int = 300) -> Any:
     proposals = Proposals(replica, serde=JsonSerde())
-    return await proposals.propose([b"x"], level=3, timeout_ms=timeout_ms, repeatable=repeatable)
+    if not replica.begins:
+        return await proposals.propose([b"x"], level=3, timeout_ms=timeout_ms, repeatable=repeatable)
+    begun = proposals.begin([b"x"], level=3, timeout_ms=timeout_ms, repeatable=repeatable)
+    assert begun is not None
+    told: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    proposals.tell(begun, told.set_result)
+    try:
+        proposed = await asyncio.shield(told)
+    except asyncio.CancelledError:
+        begun.cancel()  # as a connection does that is lost
+        proposed = await told
+    return await proposals.go_on(begun) if proposed is None else proposed
 
 
+both_ways = pytest.mark.usefixtures("is_begun")
+
+
+@both_ways
 @pytest.mark.parametrize("answer", [LOST, WRITTEN], ids=["lost connection", "written"])
 async def test_a_value_without_identity_is_never_sent_again_once_it_may_be_appended(answer: Any) -> None:
     replica = Replica(answer, DONE)
@@ -291,6 +315,7 @@ async def test_a_value_without_identity_is_never_sent_again_once_it_may_be_appen
     assert len(replica.asked) == 1
 
 
+@both_ways
 @pytest.mark.parametrize("answer", [LOST, WRITTEN, UNSENT, REFUSED], ids=["lost", "written", "unsent", "refused"])
 async def test_a_value_with_an_identity_is_sent_again_until_it_is_done(answer: Any) -> None:
     replica = Replica(answer, answer, DONE)
@@ -298,11 +323,13 @@ async def test_a_value_with_an_identity_is_sent_again_until_it_is_done(answer: A
     assert [request.values for request in replica.asked] == [(b"x",)] * 3
 
 
+@both_ways
 @pytest.mark.parametrize("answer", [UNSENT, REFUSED], ids=["unsent", "refused"])
 async def test_what_certainly_did_not_arrive_is_sent_again_by_whoever(answer: Any) -> None:
     assert (await propose(Replica(answer, DONE), repeatable=False, timeout_ms=20_000)).base_offset == 8
 
 
+@both_ways
 async def test_at_the_deadline_what_was_never_taken_is_refused_and_the_rest_is_unknown() -> None:
     with pytest.raises(NotLeaderError, match="nothing was appended"):
         await propose(Replica(*[REFUSED] * 1_000), repeatable=False)
@@ -313,6 +340,7 @@ async def test_at_the_deadline_what_was_never_taken_is_refused_and_the_rest_is_u
     assert (unknown.value.base_offset, unknown.value.epoch) == (7, 5)
 
 
+@both_ways
 async def test_a_refusal_after_a_doubt_does_not_pretend_that_nothing_was_appended() -> None:
     too_large = ProposeResponse(error_code=ErrorCode.MESSAGE_TOO_LARGE, error_message="too large")
     with pytest.raises(OutcomeUnknownError):
@@ -321,6 +349,7 @@ async def test_a_refusal_after_a_doubt_does_not_pretend_that_nothing_was_appende
         await propose(Replica(too_large), repeatable=True)
 
 
+@both_ways
 @pytest.mark.parametrize("full", [BacklogFullError("full"), DiskFullError("full")], ids=["backlog", "disk"])
 async def test_a_full_replica_that_has_come_to_lead_is_asked_again_after_a_doubt(full: Exception) -> None:
     replica = Replica(LOST, DONE, then=full)
@@ -329,6 +358,7 @@ async def test_a_full_replica_that_has_come_to_lead_is_asked_again_after_a_doubt
         await propose(Replica(LOST, then=full), repeatable=True)
 
 
+@both_ways
 @pytest.mark.parametrize(
     "refusal",
     [ClosedError("closed: nothing was appended"), ReplicaFailedError("failed"), RecordTooLargeError("too large")],
@@ -342,6 +372,7 @@ async def test_what_this_replica_says_after_a_doubt_does_not_pretend_that_nothin
     assert (unknown.value.base_offset, unknown.value.epoch) == (7, 5)
 
 
+@both_ways
 async def test_a_caller_that_goes_is_cancelled_and_one_that_the_end_of_the_replica_cancels_is_in_doubt() -> None:
     for has_ended, outcome in ((False, asyncio.CancelledError), (True, OutcomeUnknownError)):
         replica = Replica()
@@ -353,6 +384,61 @@ async def test_a_caller_that_goes_is_cancelled_and_one_that_the_end_of_the_repli
             await proposing
 
 
+class Leader(Replica):
+    """A replica that leads, until it is no more: then another one does."""
+
+    leads = True
+
+    def follows(self, level: int) -> bool:
+        return not self.leads
+
+    def append(self, values: Any, level: int) -> asyncio.Future[Any]:
+        if self.then is not None:
+            raise self.then
+        self.appending: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        return self.appending
+
+
+@both_ways
+async def test_an_append_of_a_leader_that_loses_its_leadership_goes_on_through_the_next_one() -> None:
+    for loss in (NotLeaderError("not written", leader=LeaderAndEpoch(2, 6)), OutcomeUnknownError("written")):
+        replica = Leader(DONE)
+        proposing = asyncio.create_task(propose(replica, repeatable=True, timeout_ms=20_000))
+        await until(lambda replica=replica: hasattr(replica, "appending"))
+        replica.leads = False
+        replica.appending.set_exception(loss)
+        assert await proposing == (8, 8, 6, (b"yes",))
+        assert len(replica.asked) == 1
+
+
+@both_ways
+async def test_an_append_of_a_leader_ends_with_its_offsets_or_at_the_deadline_in_doubt() -> None:
+    replica = Leader()
+    proposing = asyncio.create_task(propose(replica, repeatable=False, timeout_ms=20_000))
+    await until(lambda: hasattr(replica, "appending"))
+    replica.appending.set_result((3, 3, 5, ("result",)))
+    assert await proposing == (3, 3, 5, ("result",))
+
+    replica = Leader()
+    with pytest.raises(OutcomeUnknownError, match="not known after 50 ms"):
+        await propose(replica, repeatable=True, timeout_ms=50)
+    assert replica.appending.cancelled()
+
+
+async def test_an_attempt_that_cannot_begin_leaves_it_to_propose_to_try_on_or_to_say_why() -> None:
+    class WithoutLeader(Replica):
+        def leader(self) -> tuple[LeaderAndEpoch, Endpoint | None]:
+            return LeaderAndEpoch(None, 5), None
+
+    for replica in (WithoutLeader(), Leader(then=BacklogFullError("full"))):
+        proposals = Proposals(replica, serde=JsonSerde())
+        assert proposals.begin([b"x"], level=3, timeout_ms=300) is None
+        with pytest.raises((NotLeaderError, BacklogFullError)):
+            await proposals.propose([b"x"], level=3, timeout_ms=50)
+    assert Proposals(Replica(), serde=JsonSerde()).begin([b""], level=3, timeout_ms=300) is None
+
+
+@both_ways
 async def test_a_caller_that_goes_in_the_turn_of_an_error_leaves_no_error_that_nobody_has_seen() -> None:
     complaints: list[dict[str, Any]] = []
     loop = asyncio.get_running_loop()

@@ -11,24 +11,27 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from kraftlib.codec.declarations import Message
-from kraftlib.coordination.access import LINEARIZABLE, STALE, AtLeast, Consistency, Machine
-from kraftlib.coordination.net.service import Pull, Pulled, Service
+from kraftlib.coordination.access import LINEARIZABLE, STALE, AtLeast, Consistency, Done, Machine
+from kraftlib.coordination.net.service import Pull, Pulled, Service, done_of
 from kraftlib.errors import BacklogFullError, ClosedError, ConfigError, RefusedError, ReplicaFailedError
 from kraftlib.proposals.outcomes import code_of, text_of
+from kraftlib.proposals.ports import Proposed
 from kraftlib.runtime.client.home import Home
 from kraftlib.runtime.client.node import Node
 from kraftlib.runtime.net.api_versions import SERVICE
-from kraftlib.runtime.net.transport import Peer
+from kraftlib.runtime.net.transport import Peer, Work
 from kraftlib.wire.apis import APIS, ErrorCode, PrivateApiKey
 from kraftlib.wire.messages.call import CallRequest, CallResponse
 from kraftlib.wire.messages.query import QueryRequest, QueryResponse
 from kraftlib.wire.messages.watch import WatchRequest, WatchResponse
 
 T = TypeVar("T")
+Answering = Callable[[], Coroutine[Any, Any, Message]]
 
 WAIT_MAX_MS: Final = 30_000
 """No request of a client is remembered for longer."""
@@ -55,7 +58,7 @@ class AccessServer:
         self._home = Home()
         self._handing_over: Final = threading.Lock()
         """Held while work is handed to the loop, and at the end: the loop begins all work that came before."""
-        self._working: set[asyncio.Task[None]] = set()
+        self._working: set[Work] = set()
         self._waiting_bytes = 0
         self._waiting: dict[int, asyncio.Future[None]] = {}
         """The Watch that waits on each connection, by the identity of its peer."""
@@ -104,32 +107,63 @@ class AccessServer:
         waiting = self._waiting.pop(id(peer), None)
         if waiting is not None and not waiting.done():
             waiting.set_result(None)
-        interrupted: asyncio.Future[None] | None = None
+        is_full = self._waiting_bytes > WAITING_MAX_BYTES
+        self._waiting_bytes += _size(request)
+        if isinstance(request, CallRequest) and not is_full and self._begin(request_id, request, peer):
+            return
+        woken: asyncio.Future[None] | None = None
         if isinstance(request, WatchRequest):
             # At once: the request that ends its wait may come in this very turn.
-            interrupted = self._waiting[id(peer)] = asyncio.get_running_loop().create_future()
-        size, is_full = _size(request), self._waiting_bytes > WAITING_MAX_BYTES
-        self._waiting_bytes += size
-        task = asyncio.ensure_future(self._answer(request_id, request, interrupted, is_full=is_full))
+            woken = self._waiting[id(peer)] = asyncio.get_running_loop().create_future()
+        task = self._start(request_id, request, peer, partial(self._work, request, woken, is_full=is_full))
+        if woken is not None:
+            task.add_done_callback(lambda _: self._waiting.get(id(peer)) is woken and self._waiting.pop(id(peer)))
+
+    def _begin(self, request_id: int, request: CallRequest, peer: Peer) -> bool:
+        """Begin a call without a task, whose first attempt is nearly always the last one; return whether it could."""
+        if self._service is None or self._node is None:
+            return False
+        begun = self._service.begin(request.command, timeout_ms=_bounded(request.timeout_ms))
+        if begun is None:
+            return False
+        proposals, router, outcome = self._node.proposals, self._node.router, self._service.outcome
+        self._working.add(begun)
+        peer.work.add(begun)
+
+        async def go_on() -> Message:
+            return _called(await outcome(proposals.go_on(begun)))
+
+        def told(proposed: Proposed | None) -> None:
+            self._working.discard(begun)
+            peer.work.discard(begun)
+            if proposed is None:
+                self._start(request_id, request, peer, go_on)
+            else:
+                self._waiting_bytes -= _size(request)
+                router.respond(request_id, _called(done_of(proposed)))
+
+        proposals.tell(begun, told)
+        return True
+
+    def _start(self, request_id: int, request: Message, peer: Peer, work: Answering) -> asyncio.Task[None]:
+        """Answer a request with the outcome of `work`, by a task."""
+        task = asyncio.ensure_future(self._answer(request_id, request, work))
         self._working.add(task)
         peer.work.add(task)
 
         def done(task: asyncio.Task[None]) -> None:
-            self._waiting_bytes -= size
+            self._waiting_bytes -= _size(request)
             self._working.discard(task)
             peer.work.discard(task)
             if task.cancelled() and self._service is not None and self._node is not None:
                 self._node.router.respond(request_id, None)  # its connection is gone; the network forgets the request
-            if interrupted is not None and self._waiting.get(id(peer)) is interrupted:
-                del self._waiting[id(peer)]
 
         task.add_done_callback(done)
+        return task
 
-    async def _answer(
-        self, request_id: int, request: Message, interrupted: asyncio.Future[None] | None, *, is_full: bool
-    ) -> None:
+    async def _answer(self, request_id: int, request: Message, work: Answering) -> None:
         try:
-            response = await self._work(request, interrupted, is_full=is_full)
+            response = await work()
         except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
             response = _refusal(request, error)
         if self._node is not None:
@@ -140,8 +174,7 @@ class AccessServer:
             raise BacklogFullError(f"the requests that wait here have more than {WAITING_MAX_BYTES} bytes; repeat it")
         match request:
             case CallRequest():
-                done = await self.service.call(request.command, timeout_ms=_bounded(request.timeout_ms))
-                return CallResponse(offset=done.offset, epoch=done.epoch, result=done.result)
+                return _called(await self.service.call(request.command, timeout_ms=_bounded(request.timeout_ms)))
             case QueryRequest():
                 offset, answer = await self.service.query(
                     request.question, consistency=_consistency(request), timeout_ms=_bounded(request.timeout_ms)
@@ -160,6 +193,10 @@ class AccessServer:
             interrupted=interrupted,
         )
         return WatchResponse(found=tuple(map(_found, pulled)))
+
+
+def _called(done: Done) -> CallResponse:
+    return CallResponse(offset=done.offset, epoch=done.epoch, result=done.result)
 
 
 def _size(request: Message) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -24,7 +24,8 @@ from kraftlib.errors import (
     TimedOutError,
     UnavailableError,
 )
-from kraftlib.proposals.ports import APPLIED
+from kraftlib.proposals.forwarding import Begun
+from kraftlib.proposals.ports import APPLIED, Proposed
 from kraftlib.runtime.client.node import Node
 from kraftlib.runtime.client.proposing import engine_future
 from kraftlib.runtime.waiters import COMMITTED
@@ -83,15 +84,27 @@ class Service:
             self._machine.check(command)
         except ConfigError as error:
             raise RefusedError(str(error)) from None
+        proposals = self._node.proposals
+        return await self.outcome(proposals.propose([command], level=APPLIED, timeout_ms=timeout_ms, repeatable=True))
+
+    def begin(self, command: bytes, *, timeout_ms: int) -> Begun | None:
+        """Begin a call without a task, see `Proposals.begin`; None, if `call` must say why it cannot begin."""
         try:
-            proposed = await self._node.proposals.propose(
-                [command], level=APPLIED, timeout_ms=timeout_ms, repeatable=True
-            )
+            self._machine.check(command)
+        except Exception:  # noqa: BLE001 - `call` meets it again, and raises it
+            return None
+        return self._node.proposals.begin([command], level=APPLIED, timeout_ms=timeout_ms, repeatable=True)
+
+    @staticmethod
+    async def outcome(proposing: Coroutine[Any, Any, Proposed]) -> Done:
+        """Return where a command stands, with its result. Raises as `Access.call` does."""
+        try:
+            proposed = await proposing
         except (NotLeaderError, BacklogFullError) as error:
             raise UnavailableError(str(error)) from error
         except (RecordTooLargeError, ConfigError) as error:
             raise RefusedError(str(error)) from error
-        return Done(offset=proposed.last_offset, epoch=proposed.epoch, result=proposed.results[0])
+        return done_of(proposed)
 
     async def query(self, question: bytes, *, consistency: Consistency, timeout_ms: int) -> tuple[Offset, bytes]:
         """Answer a question as `Access.query` does. Raises ReplicaFailedError, too."""
@@ -198,3 +211,8 @@ class Service:
         for command in due:
             append = partial(self._node.appends.append, [command], epoch, COMMITTED)
             await engine_future(self._node, append)
+
+
+def done_of(proposed: Proposed) -> Done:
+    """Return where a command stands, with its result."""
+    return Done(offset=proposed.last_offset, epoch=proposed.epoch, result=proposed.results[0])

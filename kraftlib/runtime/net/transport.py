@@ -12,7 +12,6 @@ All calls are made, and all callbacks must be called, on the engine's event loop
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 from typing import Protocol, runtime_checkable
 
@@ -26,6 +25,14 @@ Frame = bytes | memoryview
 
 Reply = Callable[[Frame | None], None]
 """Takes the frame that answers a request, once. None: no answer will come, the connection is lost or to be closed."""
+
+
+class Work(Protocol):
+    """What is done for a peer: a task, or what stands for one."""
+
+    def cancel(self) -> object:
+        """End it: the peer is gone."""
+        ...
 
 
 @attrs.frozen
@@ -57,8 +64,8 @@ class Peer:
     client_id: str = attrs.field(default="", eq=False)
     """The client id in the header of the request. The request server says so to an application."""
 
-    work: set[asyncio.Task[None]] = attrs.field(factory=set, eq=False, repr=False)
-    """Tasks that serve it: a transport that knows when its connection is gone cancels them then."""
+    work: set[Work] = attrs.field(factory=set, eq=False, repr=False)
+    """What serves it: a transport that knows when its connection is gone cancels them then."""
 
     @property
     def principal(self) -> str | None:
