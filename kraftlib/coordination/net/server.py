@@ -109,7 +109,8 @@ class AccessServer:
             waiting.set_result(None)
         is_full = self._waiting_bytes > WAITING_MAX_BYTES
         self._waiting_bytes += _size(request)
-        if isinstance(request, CallRequest) and not is_full and self._begin(request_id, request, peer):
+        if isinstance(request, CallRequest) and not is_full:
+            asyncio.get_running_loop().call_soon(self._begin, request_id, request, peer)  # this turn is for frames
             return
         woken: asyncio.Future[None] | None = None
         if isinstance(request, WatchRequest):
@@ -119,19 +120,19 @@ class AccessServer:
         if woken is not None:
             task.add_done_callback(lambda _: self._waiting.get(id(peer)) is woken and self._waiting.pop(id(peer)))
 
-    def _begin(self, request_id: int, request: CallRequest, peer: Peer) -> bool:
-        """Begin a call without a task, whose first attempt is nearly always the last one; return whether it could."""
-        if self._service is None or self._node is None:
-            return False
-        begun = self._service.begin(request.command, timeout_ms=_bounded(request.timeout_ms))
-        if begun is None:
-            return False
-        proposals, router, outcome = self._node.proposals, self._node.router, self._service.outcome
+    def _begin(self, request_id: int, request: CallRequest, peer: Peer) -> None:
+        """Begin a call without a task: its first attempt is nearly always the last one."""
+        node, service, begun = self._node, self._service, None
+        if service is not None:
+            begun = service.begin(request.command, timeout_ms=_bounded(request.timeout_ms))
+        if node is None or service is None or begun is None:
+            self._start(request_id, request, peer, partial(self._work, request, None, is_full=False))
+            return
         self._working.add(begun)
         peer.work.add(begun)
 
         async def go_on() -> Message:
-            return _called(await outcome(proposals.go_on(begun)))
+            return _called(await service.outcome(node.proposals.go_on(begun)))
 
         def told(proposed: Proposed | None) -> None:
             self._working.discard(begun)
@@ -140,10 +141,9 @@ class AccessServer:
                 self._start(request_id, request, peer, go_on)
             else:
                 self._waiting_bytes -= _size(request)
-                router.respond(request_id, _called(done_of(proposed)))
+                node.router.respond(request_id, _called(done_of(proposed)))
 
-        proposals.tell(begun, told)
-        return True
+        node.proposals.tell(begun, told)
 
     def _start(self, request_id: int, request: Message, peer: Peer, work: Answering) -> asyncio.Task[None]:
         """Answer a request with the outcome of `work`, by a task."""
