@@ -43,7 +43,6 @@ from kraftlib.coordination.messages import (
 )
 from kraftlib.coordination.sessions import RESULTS_MAX
 from kraftlib.errors import ConfigError, RemoteProtocolError, UnsupportedError
-from kraftlib.sorted_names import SortedNames
 from kraftlib.testing.machine_contract import COUNT, MACHINE_CHECKS
 from kraftlib.testing.subject import Subject
 from tests.coordination.driver import A, B, C, Condition, Driver, Fence, Operation, commands_at_random
@@ -287,22 +286,6 @@ def test_a_record_deletes_a_bounded_number_of_keys_and_says_whether_there_are_mo
     assert refused.status == Status.REFUSED
     (second,) = driver.send(A, Transact(then=(clear,)), number=0).items
     assert (second.revision, second.more) == (100, False)
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.sets(st.text("ab", max_size=4)), st.lists(st.tuples(st.booleans(), st.text("ab", max_size=4))), st.text("ab"))
-def test_names_stay_in_order_in_whatever_chunks(model: set[str], steps: list[tuple[bool, str]], start: str) -> None:
-    with mock.patch("kraftlib.sorted_names.CHUNK", 2):
-        names = SortedNames(model)
-        for add, name in steps:
-            if add and name not in model:
-                names.add(name)
-                model.add(name)
-            elif not add and name in model:
-                names.remove(name)
-                model.discard(name)
-        assert list(names.since("")) == sorted(model)
-        assert list(names.since(start)) == sorted(name for name in model if name >= start)
 
 
 # Locks --------------------------------------------------------------------------------------------

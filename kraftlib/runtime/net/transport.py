@@ -28,7 +28,7 @@ Reply = Callable[[Frame | None], None]
 
 
 class Work(Protocol):
-    """What is done for a peer: a task, or what stands for one."""
+    """A task that serves a peer, or an object that stands for one."""
 
     def cancel(self) -> object:
         """End it: the peer is gone."""
@@ -65,7 +65,7 @@ class Peer:
     """The client id in the header of the request. The request server says so to an application."""
 
     work: set[Work] = attrs.field(factory=set, eq=False, repr=False)
-    """What serves it: a transport that knows when its connection is gone cancels them then."""
+    """The tasks that serve it: a transport that knows when its connection is gone cancels them then."""
 
     @property
     def principal(self) -> str | None:
