@@ -15,7 +15,7 @@ from kraftlib.controller.access_rules import CLUSTER_NAME, ResourceType
 from kraftlib.controller.access_rules import Operation as Access
 from kraftlib.controller.broker_configs import broker_id_of
 from kraftlib.controller.config_values import ConfigType, parts_of
-from kraftlib.controller.configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from kraftlib.controller.configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, KNOWN_TYPES, TOPIC
 from kraftlib.controller.context import Context
 from kraftlib.controller.create_topics import check_topic_name, clearing
 from kraftlib.controller.other_configs import WORDS, check_other_config, check_other_name
@@ -56,8 +56,6 @@ BROKER_LISTS: Final[Mapping[str, str]] = {
 
 TOPIC_LISTS: Final = {key: setting.default for key, setting in SETTINGS.items() if setting.kind is ConfigType.LIST}
 LISTS: Final[Mapping[int, Mapping[str, str]]] = {TOPIC: TOPIC_LISTS, BROKER: BROKER_LISTS}
-
-KNOWN_TYPES: Final = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
 
 Wanted = IncrementalAlterConfigsRequest.AlterConfigsResource
 Change = IncrementalAlterConfigsRequest.AlterableConfig

@@ -11,13 +11,13 @@ from typing import Any
 from kraftlib.controller.access_rules import CLUSTER_NAME, Operation, ResourceType
 from kraftlib.controller.broker_configs import ONLY_OF_LISTENERS, SENSITIVE, broker_id_of, kind_of
 from kraftlib.controller.config_values import ConfigType, Source
-from kraftlib.controller.configs import BROKER, GROUP, TOPIC
+from kraftlib.controller.configs import BROKER, GROUP, KNOWN_TYPES, TOPIC
 from kraftlib.controller.context import Context
 from kraftlib.controller.create_topics import check_topic_name
 from kraftlib.controller.other_configs import OF_GROUPS, OF_METRICS, WORDS, check_other_name
 from kraftlib.controller.results import Decision, RefusedError
 from kraftlib.controller.topic_configs import HIDDEN, SETTINGS, of_brokers
-from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.apis import ErrorCode, error_answer
 from kraftlib.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 
 Wanted = DescribeConfigsRequest.DescribeConfigsResource
@@ -27,7 +27,9 @@ Synonym = DescribeConfigsResponse.DescribeConfigsSynonym
 
 
 def describe_configs(context: Context, request: DescribeConfigsRequest, version: int) -> Decision:
-    """Name the values of each resource; the answer has a line for each."""
+    """Name the values of each resource; the answer has a line for each. A type that there is not ends the request."""
+    if any(resource.resource_type not in KNOWN_TYPES for resource in request.resources):
+        return Decision(answer=error_answer(request, ErrorCode.INVALID_REQUEST))
     rows = []
     for resource in request.resources:
         named: dict[str, Any] = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}

@@ -80,6 +80,15 @@ def test_what_a_controller_does_not_know_is_refused() -> None:
     assert {what: describe(world, *what).error_code for what in refused} == refused
 
 
+def test_a_type_that_there_is_not_ends_the_request() -> None:
+    world = World().with_brokers(1)
+    world.create("a")
+    row = DescribeConfigsRequest.DescribeConfigsResource
+    rows = tuple(row(resource_type=kind, resource_name="a", configuration_keys=None) for kind in (TOPIC, 99))
+    results = world.ask(DescribeConfigsRequest(resources=rows)).results
+    assert [(one.resource_type, one.error_code) for one in results] == [(TOPIC, 42), (99, 42)]
+
+
 def test_groups_and_client_metrics_have_their_own_values_and_defaults() -> None:
     world = World()
     row = IncrementalAlterConfigsRequest
