@@ -277,6 +277,8 @@ def broker(
         "listeners": f"PLAINTEXT://{endpoint}",
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
         "offsets.topic.replication.factor": 1,
+        "transaction.state.log.replication.factor": 1,
+        "transaction.state.log.min.isr": 1,
         "offsets.topic.num.partitions": 2,
         "group.initial.rebalance.delay.ms": 0,
         **quorum,
