@@ -7,6 +7,8 @@ only when it is asked for, as a column of Parquet is.
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
 import numpy as np
 
@@ -19,6 +21,11 @@ from kraftlib.analysis.schemas import RUN_LENGTH, TOLD_BY_HEADERS, Schema
 from kraftlib.analysis.splits import Split
 from kraftlib.analysis.varints import Array
 from kraftlib.records.batch import HEADER_SIZE
+
+_OF_BATCH: Final = frozenset({"batch_base", "position"})
+"""Columns that differ from batch to batch."""
+_RUN_BITS: Final = 12
+"""A run ends with the batch that crosses a multiple of 4,096 offsets: the JVM makes an array of that many elements."""
 
 
 def is_told_by_headers(options: ReadOptions, schema: Schema, bounds: Bounds) -> bool:
@@ -48,16 +55,27 @@ def rows_of_headers(split: Split, chunk: Chunk, members: Array) -> Rows:
     return _rows(split, chunk, members, headers, batch, np.arange(len(batch)) + (headers.base_offset - firsts)[batch])
 
 
-def runs_of_headers(split: Split, chunk: Chunk, members: Array, within: Range) -> Rows:
-    """Return a row for the records of each of these batches whose offsets are `within` a range."""
+def runs_of_headers(split: Split, chunk: Chunk, members: Array, within: Range, schema: Schema) -> Rows:
+    """Return a row for each run of records of these batches that differ in no column of `schema` but the offset.
+
+    Only offsets `within` a range count.
+    """
     headers = chunk.headers.select(members)
     begins, ends = headers.base_offset, headers.last_offset + 1
     if within.start is not None:
         begins = np.maximum(begins, within.start)
     if within.end is not None:
         ends = np.minimum(ends, within.end)
-    rows = _rows(split, chunk, members, headers, np.arange(len(headers)), begins)
-    return attrs.evolve(rows, run_length=ends - begins).select(ends > begins)
+    keep = ends > begins
+    rows, ends = _rows(split, chunk, members, headers, np.arange(len(headers)), begins).select(keep), ends[keep]
+    differ = np.ones(len(rows), dtype=bool)
+    if _OF_BATCH.isdisjoint(schema.names):
+        differ[1:] = rows.offset[1:] != ends[:-1]
+        for values in (rows.per_record(headers.epoch), rows.is_control, rows.offset >> _RUN_BITS):
+            differ[1:] |= values[1:] != values[:-1]
+    firsts = np.flatnonzero(differ)
+    lengths = np.append(ends[firsts[1:] - 1], ends[-1:]) - rows.offset[firsts]
+    return attrs.evolve(rows.select(firsts), run_length=lengths)
 
 
 def _rows(split: Split, chunk: Chunk, members: Array, headers: Headers, batch: Array, offset: Array) -> Rows:

@@ -139,7 +139,7 @@ class RecordColumns:
     def told_by_headers(self, chunk: Chunk, members: Array) -> Rows:
         """Return what is asked for of these batches, a row a record or a row a batch."""
         if RUN_LENGTH in self.schema.names:
-            return runs_of_headers(self.split, chunk, members, self.bounds.offset)
+            return runs_of_headers(self.split, chunk, members, self.bounds.offset, self.schema)
         return self.within(rows_of_headers(self.split, chunk, members))
 
     # Inflating
