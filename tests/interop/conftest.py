@@ -83,7 +83,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def is_for_the_long_form(item: pytest.Item) -> bool:
     """Whether the short form leaves this out.
 
-    Of sampled cases each release gets others, and of older releases every second test is left out. The code decides
+    Of sampled cases each release gets others, and of older releases every third test is run. The code decides
     which, so that all of them come round, and a second run of one commit is the same run. The other items that were
     collected do not matter: `--last-failed` collects only what failed.
     """
@@ -91,7 +91,7 @@ def is_for_the_long_form(item: pytest.Item) -> bool:
     name = getattr(item, "originalname", item.name)
     sampled = item.get_closest_marker("sampled")
     if sampled is None:
-        return item.get_closest_marker("slow") is not None or (version != RELEASES[0] and drawn(item.name, 2) == 0)
+        return item.get_closest_marker("slow") is not None or (version != RELEASES[0] and drawn(item.name, 3) > 0)
     return (item.stash[CASE] - drawn(name, sampled.args[0]) - RELEASES.index(version)) % sampled.args[0] != 0
 
 

@@ -128,6 +128,8 @@ class ConfluentKafka:
 
         self._given: Final = {"bootstrap.servers": bootstrap}
         self._admin: Final = AdminClient(self._given)
+        # Its requests wait for a controller, and a broker that has just started may name none.
+        wait_for("a controller", lambda: self._admin.list_topics(timeout=PATIENCE_S).controller_id >= 0)
 
     def create(self, topic: str, partitions: int, settings: dict[str, str]) -> None:
         from confluent_kafka.admin import NewTopic
