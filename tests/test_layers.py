@@ -346,6 +346,7 @@ NOT_OURS: Final = {
     ".git",
     ".venv",
     "_build",
+    "build",
     "__pycache__",
     ".mypy_cache",
     ".ruff_cache",

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kraftlib.config import RaftConfig, StaticVoter
-from kraftlib.errors import DiskFullError
+from kraftlib.errors import DiskFullError, NotLeaderError, OutcomeUnknownError
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
 from kraftlib.storage.directory import format_directory
@@ -74,11 +74,19 @@ async def file_quorum(path: Path, **config: Any) -> AsyncIterator[FileQuorum]:
 
 
 async def filled(together: FileQuorum) -> RaftClient[bytes]:
-    leader = await together.leader()
     for value in VALUES:
-        await leader.append_one(value)
+        await appended(together, value)
     await until(lambda: len({client.log_end_offset() for client in together.clients.values()}) == 1)
-    return leader
+    return await together.leader()
+
+
+async def appended(together: FileQuorum, value: bytes) -> None:
+    """Append a value, again if the leader changes meanwhile, as it may on a busy machine."""
+    while True:
+        leader = await together.leader()
+        with suppress(NotLeaderError, OutcomeUnknownError):
+            await leader.append_one(value)
+            return
 
 
 def damage(path: Path, position: int) -> None:
