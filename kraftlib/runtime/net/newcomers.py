@@ -12,7 +12,6 @@ from typing import Final
 from kraftlib.runtime.net.newcomer import Complaint, FirstBytes, Newcomer, first_bytes
 from kraftlib.runtime.net.tcp_connection import CLOSED, Shared
 from kraftlib.runtime.net.transport import Peer
-from kraftlib.security.handshakes import Handshakes
 
 
 class Newcomers:
@@ -36,10 +35,6 @@ class Newcomers:
         self._admit: Final = admit
         self._leave: Final = leave
         self._is_voter_host: Final = is_voter_host
-        limits = shared.limits
-        self._handshakes: Final = Handshakes(
-            shared.now, at_once=limits.connections_per_address_max, per_second=limits.handshakes_per_second
-        )
         self._waiting: Final[set[Newcomer]] = set()
 
     def __len__(self) -> int:
@@ -113,7 +108,8 @@ class Newcomers:
         rules = newcomer.rules
         if not (rules.is_encrypted or rules.asks_login) or self._is_voter_host(newcomer.host):
             return None
-        if self._handshakes.may_begin(newcomer.host):
+        if self._shared.handshakes.may_begin(newcomer.host):
             return None
         limit = self._shared.limits.handshakes_per_second
-        return Complaint("too_many_handshakes", f"its address begins more than {limit} handshakes a second")
+        reason = f"its address begins more handshakes than handshakes_per_second = {limit} allows"
+        return Complaint("too_many_handshakes", reason)

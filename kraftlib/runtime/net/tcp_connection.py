@@ -26,6 +26,7 @@ from kraftlib.runtime.net.transport import Frame, FrameReceiver, Reply, TellRefu
 from kraftlib.security.admission import Standing
 from kraftlib.security.answers import Account, AnswerBudget
 from kraftlib.security.contexts import Contexts, Validity, ends_at, unverified
+from kraftlib.security.handshakes import Handshakes
 from kraftlib.security.identity import certificate_names
 from kraftlib.security.limits import TcpLimits
 from kraftlib.security.password_checks import PasswordChecks
@@ -68,6 +69,7 @@ class Shared:
     turns: FrameTurns
     """Of connections that are not known to be voters'."""
     passwords: PasswordChecks
+    handshakes: Handshakes
     tell_refusal: TellRefusal = lambda peer, name, reason: None
     """Told of a peer that was not let in."""
     sasl: SaslUsers | None = None
@@ -146,8 +148,11 @@ class ServerConnection(asyncio.Protocol):
             self.refuse("certificate", reason)
             self.abort()
             return
-        if names and self._sasl is None:
-            self.take_large_frames()
+        if self._sasl is None:
+            if certificate:
+                self._shared.handshakes.proven(self.host)
+            if names:
+                self.take_large_frames()
 
     def take_large_frames(self) -> None:
         """Take frames of the full size from now on: the peer is authenticated, or has shown that it is a replica."""
@@ -369,6 +374,7 @@ class ServerConnection(asyncio.Protocol):
                 self._login = None if shared.sasl is None else (step.user, shared.sasl.login_of(step.user))
                 self.peer = attrs.evolve(self.peer, principals=(USER_PREFIX + step.user, *self.peer.principals))
                 self.take_large_frames()
+                self._shared.handshakes.proven(self.host)
             reply(step.answer)
 
     def _wait(self) -> None:

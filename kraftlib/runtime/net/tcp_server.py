@@ -30,6 +30,7 @@ from kraftlib.security.addresses import VoterAddresses
 from kraftlib.security.admission import Admission, Standing
 from kraftlib.security.answers import AnswerBudget
 from kraftlib.security.contexts import Trust
+from kraftlib.security.handshakes import Handshakes
 from kraftlib.security.limits import TcpLimits
 from kraftlib.security.password_checks import PasswordChecks
 from kraftlib.security.sasl_server import FRAME_MAX_BYTES as LOGIN_MAX_BYTES
@@ -73,6 +74,9 @@ class FrameServer:
             budget=budget,
             freed_memory=FreedMemory(budget, self._loop, malloc_trim()),
             turns=FrameTurns(self._loop, time.perf_counter),
+            handshakes=Handshakes(
+                self._now, at_once=limits.connections_per_address_max, per_second=limits.handshakes_per_second
+            ),
         )
         self._tls: Final = tls
         self.voter_addresses: Final = VoterAddresses()

@@ -21,6 +21,7 @@ from kraftlib.runtime.net.framing import framed
 from kraftlib.runtime.net.tcp import TcpTransport
 from kraftlib.runtime.net.transport import Destination
 from kraftlib.security import password_checks, sasl_users
+from kraftlib.security.handshakes import UNPROVEN_COST
 from kraftlib.security.limits import TcpLimits
 from kraftlib.security.password_checks import ADDRESS_FAILURES
 from kraftlib.security.sasl import SaslConfig
@@ -356,6 +357,21 @@ async def test_frames_are_small_before_the_login_and_large_after_it() -> None:
             await log_in(peer, users(2))
             peer.write(framed(large))
             assert await peer.answer() == large
+
+
+async def test_logins_that_fail_cost_an_address_more_of_its_handshakes() -> None:
+    known = users(2)
+    limits = TcpLimits(connections_per_address_max=2, handshakes_per_second=1)
+    async with server(limits=limits) as opened:
+        for _ in range(UNPROVEN_COST):
+            async with stranger(opened.endpoint) as user:
+                await log_in(user, known)
+                user.write(framed(b"in"))
+                assert await user.answer() == b"in"
+        for is_first in (True, False):  # the users' handshakes took half of the budget
+            async with stranger(opened.endpoint) as other:
+                other.write(framed(request(SaslHandshakeRequest(mechanism="SCRAM-SHA-512"))))
+                assert bool(await (other.answer() if is_first else other.closed())) is is_first
 
 
 async def test_who_never_finishes_the_login_is_closed() -> None:
