@@ -6,6 +6,7 @@ import pytest
 
 from tests.interop.clusters import Cluster
 from tests.interop.lab import Lab
+from tests.interop.processes import wait_for
 
 
 @pytest.mark.each_release
@@ -30,7 +31,7 @@ def test_a_broker_lives_on_one_controller_from_registration_to_controlled_shutdo
     assert "retention.ms=200000" in shown
     cluster.topics("--create", "--topic", "short-lived")
     cluster.topics("--delete", "--topic", "short-lived")
-    assert "short-lived" not in cluster.topics("--list").out.split()
+    wait_for("the end of a topic", lambda: "short-lived" not in cluster.topics("--list").out.split())
 
     assert cluster.broker.stop() == 143
     # A broker says so of each partition by which a topic grows, whoever its controller is.
