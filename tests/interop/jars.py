@@ -2,7 +2,8 @@
 
     python -m tests.interop.jars 4.3.1 3.9.2        fetch what is missing, and print where it is
 
-The cache is `KRAFTLIB_CACHE`, or `~/.cache/kraftlib`; a release takes 60 MB there. What is needed beside Python, a
+The cache is `KRAFTLIB_CACHE`, or `~/.cache/kraftlib`; a release takes 60 MB there, and Kafka Streams, which is fetched
+when a test first asks for it, as much again. What is needed beside Python, a
 JDK from 17 on and Maven, is asked for by name where it is missing. On Debian and Ubuntu it is installed, as root or
 with sudo, in CI (`CI` is set) and where `KRAFTLIB_INSTALL` allows it.
 Standard library only.
@@ -24,6 +25,9 @@ from typing import Final
 POM: Final = Path(__file__).with_name("pom.xml")
 TOOLS_OF: Final = {"4.4.0": "4.3.1"}
 """Releases whose tools were never published, and whose are run in their place."""
+
+STREAMS: Final = ("kafka-streams", "kafka-streams-examples", "rocksdbjni")
+"""What Kafka Streams needs beside the jars of a release."""
 
 OLDEST_JAVA: Final = 17
 PACKAGES: Final = ("openjdk-17-jdk-headless", "maven")
@@ -62,6 +66,13 @@ def libraries(version: str) -> Path:
     return home / "libs"
 
 
+def streams(version: str) -> Path:
+    """Return the directory with the jars of Kafka Streams and its examples; fetch them likewise."""
+    home = release_directory(version)
+    once(home / "streams", lambda place: _fetch(version, place, only=STREAMS))
+    return home / "streams"
+
+
 def once(target: Path, make: Callable[[Path], None]) -> None:
     """Have the directory `target` made, whole or not at all; of several processes one does it."""
     if target.is_dir():
@@ -78,25 +89,28 @@ def once(target: Path, make: Callable[[Path], None]) -> None:
             made.rename(target)
 
 
-def _fetch(version: str, place: Path) -> None:
+def _fetch(version: str, place: Path, only: Sequence[str] = ()) -> None:
     ensure_tools()
-    say(f"fetching the jars of Kafka {version} into {place.parent.parent}: once, about 60 MB")
-    wanted = {"log4j2": int(version.split(".")[0]) >= 4, "tools": version not in TOOLS_OF}
+    what = "Kafka Streams" if only else "Kafka"
+    say(f"fetching the jars of {what} {version} into {place.parent.parent}: once, about 60 MB")
+    wanted = {"log4j2": int(version.split(".")[0]) >= 4, "tools": version not in TOOLS_OF, "streams": bool(only)}
     profiles = [f"-P{name}" for name, is_wanted in wanted.items() if is_wanted]
     command = ["mvn", "-q", "-B", "-f", str(POM), f"-Dkafka.version={version}", *profiles]
     goal = ["dependency:copy-dependencies", f"-DoutputDirectory={place}"]
+    goal += [f"-DincludeArtifactIds={','.join(only)}"] if only else []
     try:
         status = subprocess.run([*command, *goal], check=False, timeout=FETCH_TIMEOUT_S, stdout=sys.stderr).returncode
         trouble = f"exit status {status}, its own words are above" if status else ""
     except subprocess.TimeoutExpired:
         trouble = f"not done within {FETCH_TIMEOUT_S} s"
-    if not trouble and not (place / f"kafka-raft-{version}.jar").exists():
-        trouble = f"kafka-raft-{version}.jar did not come"
+    looked_for = f"{only[0] if only else 'kafka-raft'}-{version}.jar"
+    if not trouble and not (place / looked_for).exists():
+        trouble = f"{looked_for} did not come"
     if trouble:
         raise FetchError(
-            f"Maven could not fetch the jars of Kafka {version}: {trouble}. It needs a repository that has them: the "
+            f"Maven could not fetch the jars of {what} {version}: {trouble}. It needs a repository that has them: the "
             "central one over the network, or a mirror named in ~/.m2/settings.xml. Jars of another machine's cache do "
-            f"as well, in {place.parent.parent / 'libs'}"
+            f"as well, in {place.parent.parent / place.name}"
         )
 
 

@@ -36,6 +36,8 @@ AREAS: Final = {
     "swap": "Swapping nodes under load",
     "controller": "A broker of Kafka on a controller of ours",
     "brokers": "Three brokers of Kafka on three controllers of ours",
+    "broker_losses": "Brokers that are paused or wiped",
+    "streams": "Kafka Streams on controllers of ours",
     "mixed_controllers": "Controllers of Kafka and of ours in one quorum",
 }
 

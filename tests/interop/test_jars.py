@@ -69,6 +69,22 @@ def test_where_maven_gets_nothing_it_is_said_what_it_needs(
     assert not (cache / "kafka-4.3.1" / "libs").exists()
 
 
+def test_kafka_streams_is_fetched_beside_the_release(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(command: list[str], **how: object) -> object:
+        (place,) = (Path(word.partition("=")[2]) for word in command if word.startswith("-DoutputDirectory="))
+        assert "-Pstreams" in command
+        for name in "".join(word for word in command if "includeArtifactIds" in word).partition("=")[2].split(","):
+            (place / f"{name}-4.3.1.jar").touch()
+        return done(0)
+
+    monkeypatch.setattr(jars, "ensure_tools", lambda **how: None)
+    monkeypatch.setattr(jars.subprocess, "run", run)
+
+    assert jars.streams("4.3.1") == cache / "kafka-4.3.1" / "streams"
+    assert len(list(jars.streams("4.3.1").iterdir())) == len(jars.STREAMS)
+    assert not (cache / "kafka-4.3.1" / "libs").exists()
+
+
 def test_of_two_at_once_one_does_it(cache: Path) -> None:
     made: list[int] = []
     threads = [
