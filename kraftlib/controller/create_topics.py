@@ -114,10 +114,13 @@ def _check_name(context: Context, name: str) -> None:
 
 
 def _create(context: Context, topic: Wanted, account: Account) -> list[Message]:
-    values = {config.name: config.value for config in topic.configs}
-    for key, value in values.items():
+    given: dict[str, str] = {}
+    for config in topic.configs:  # of two values of one key the last one counts, and one that is null is refused
+        if config.value is None:
+            raise RefusedError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {config.name}")
+        given[config.name] = config.value
+    for key, value in given.items():
         check_topic_config(key, value)
-    given = {key: value for key, value in values.items() if value is not None}
     context.check_topic(given)
     replicas = _manual(context, topic) if topic.assignments else _automatic(context, topic)
     account.take(len(replicas))

@@ -126,12 +126,10 @@ HIDDEN: Final = frozenset({"internal.segment.bytes"})
 """Keys that an answer names only where a topic sets them."""
 
 
-def check_topic_config(key: str, value: str | None) -> None:
+def check_topic_config(key: str, value: str) -> None:
     """Raises: RefusedError with INVALID_CONFIG, if a topic has no such key, or if it does not take this value."""
     if key not in SETTINGS:
         raise RefusedError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {key}")
-    if value is None:
-        raise RefusedError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {key}")
     if len(value) > VALUE_MAX:
         raise RefusedError(
             ErrorCode.INVALID_CONFIG, f"The value of {key} has {len(value)} characters, above {VALUE_MAX}"

@@ -114,14 +114,20 @@ def test_a_request_for_too_many_partitions_is_refused_as_a_whole(counts: tuple[i
     assert (len(world.log) == before) is bool(code)
 
 
-def test_of_two_values_of_a_key_the_last_one_counts() -> None:
+@pytest.mark.parametrize(
+    ("values", "code", "stored"),
+    [(("x", "2"), 0, ["2"]), ((None, "2"), ErrorCode.INVALID_CONFIG, []), (("2", None), ErrorCode.INVALID_CONFIG, [])],
+)
+def test_of_two_values_of_a_key_the_last_one_counts_unless_one_is_null(
+    values: tuple[str | None, ...], code: int, stored: list[str]
+) -> None:
     world = World().with_brokers(1)
     row = CreateTopicsRequest.CreatableTopicConfig
-    twins = tuple(row(name="retention.ms", value=value) for value in ("x", "2"))
+    twins = tuple(row(name="retention.ms", value=value) for value in values)
     topic = CreateTopicsRequest.CreatableTopic(name="a", num_partitions=1, replication_factor=1, configs=twins)
     (answer,) = world.ask(CreateTopicsRequest(topics=(topic,))).topics
-    assert answer.error_code == 0
-    assert [one.value for one in world.log if isinstance(one, ConfigRecord) and one.name == "retention.ms"] == ["2"]
+    assert answer.error_code == code
+    assert [one.value for one in world.log if isinstance(one, ConfigRecord) and one.name == "retention.ms"] == stored
 
 
 def test_values_that_cannot_be_together_are_refused() -> None:

@@ -109,6 +109,7 @@ def of_topics() -> Iterator[Odd]:
             yield _creation(_topic("ok", *counts, placed=placed)), None
     for configs in (
         [("retention.ms", None)], [("", "1")], [("retention.ms", "1"), ("retention.ms", "2")],
+        [("retention.ms", None), ("retention.ms", "2")], [("retention.ms", "2"), ("retention.ms", None)],
         [("retention.ms", "x"), ("retention.ms", "2")], [("retention.ms", "2"), ("retention.ms", "x")],
         [("min.compaction.lag.ms", "5"), ("max.compaction.lag.ms", "4")],
         [("max.compaction.lag.ms", "4"), ("min.compaction.lag.ms", "4")],
