@@ -17,7 +17,7 @@ from kraftlib.controller.mutation_quotas import Account
 from kraftlib.controller.partitions import NO_LEADER
 from kraftlib.controller.placement import place
 from kraftlib.controller.results import RECORDS_MAX, Decision, RefusedError
-from kraftlib.controller.topic_configs import HIDDEN, MIN_IN_SYNC, SETTINGS, check_topic_config, in_force
+from kraftlib.controller.topic_configs import HIDDEN, MIN_IN_SYNC, SETTINGS, as_given, check_topic_config
 from kraftlib.controller.topics import plain_name
 from kraftlib.controller.versions import has_directories
 from kraftlib.metadata.config_records import ConfigRecord
@@ -263,5 +263,5 @@ def _answer(context: Context, topic: Wanted, made: Sequence[Message], in_general
 
 def _config(context: Context, key: str) -> Config:
     """Return the value of a key for a topic that does not set it."""
-    value, source = in_force(context.state.configs, {}, key, node_id=context.node_id)
+    value, source = as_given(context.state.configs, key, node_id=context.node_id)
     return Config(name=key, value=value, config_source=source)

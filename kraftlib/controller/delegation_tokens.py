@@ -37,6 +37,9 @@ NAMES_MAX: Final = 4_096
 TOKENS_MAX: Final = 10_000
 """Tokens of one owner at a time. Kafka has no such bounds."""
 
+REQUESTER_SINCE: Final = 3
+"""From this version on an answer names who has asked (KIP-373)."""
+
 DEFAULT: Final = 0
 """A period that is not above this one stands for the period of the configuration."""
 
@@ -47,12 +50,13 @@ def create_delegation_token(context: Context, request: CreateDelegationTokenRequ
     owner_type, owner_name = requester_type, requester_name
     if request.owner_principal_name:
         owner_type, owner_name = request.owner_principal_type or "", request.owner_principal_name
-    answer = CreateDelegationTokenResponse(
-        principal_type=owner_type,
-        principal_name=owner_name,
-        token_requester_principal_type=requester_type,
-        token_requester_principal_name=requester_name,
-    )
+    answer = CreateDelegationTokenResponse(principal_type=owner_type, principal_name=owner_name)
+    if version >= REQUESTER_SINCE:
+        requester = {
+            "token_requester_principal_type": requester_type,
+            "token_requester_principal_name": requester_name,
+        }
+        answer = attrs.evolve(answer, **requester)  # type: ignore[arg-type]
     owner = f"{owner_type}:{owner_name}"
     try:
         _check_creation(context, request, owner)

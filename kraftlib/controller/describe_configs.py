@@ -69,14 +69,15 @@ def _of_topic(context: Context, topic: str, key: str, *, with_synonyms: bool) ->
     # A running broker changes the first of the synonyms only; the others are read when it starts.
     broker = next((name for name, _ in setting.synonyms), None)
     found = of_brokers(context.state.configs, setting, node_id=context.node_id)
-    places = [(name, value, source) for name, value, source in found if name == broker]
+    places = [one for one in found if one[0] == broker]
     fallback = setting.fallback or (broker or "", setting.default)
     if places or (broker is not None and setting.fallback is None):
-        places.append((*fallback, Source.DEFAULT))
+        places.append((*fallback, fallback[1], Source.DEFAULT))
     if key in own:
-        places.insert(0, (key, setting.written(own[key]), Source.TOPIC))
-    _, value, source = places[0] if places else ("", setting.default, Source.DEFAULT)
-    synonyms = tuple(Synonym(name=name, value=text, source=place) for name, text, place in places)
+        value = setting.written(own[key])
+        places.insert(0, (key, value, value, Source.TOPIC))
+    _, _, value, source = places[0] if places else ("", "", setting.default, Source.DEFAULT)
+    synonyms = tuple(Synonym(name=name, value=given, source=place) for name, given, _, place in places)
     return Config(
         name=key, value=value, config_source=source, config_type=setting.kind, documentation=None,
         synonyms=synonyms if with_synonyms else (),

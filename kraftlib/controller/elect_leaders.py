@@ -10,7 +10,7 @@ from kraftlib.controller.context import Context
 from kraftlib.controller.partitions import NO_LEADER, Election, change
 from kraftlib.controller.results import RECORDS_MAX, Decision
 from kraftlib.metadata.topic_records import PartitionRecord
-from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.apis import ErrorCode, error_answer
 from kraftlib.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 
 KINDS: Final = {0: Election.PREFERRED, 1: Election.UNCLEAN}
@@ -31,7 +31,7 @@ def elect_leaders(context: Context, request: ElectLeadersRequest, version: int) 
     if request.topic_partitions == ():  # Kafka's controller looks at nothing else then
         return Decision(answer=ElectLeadersResponse())
     if kind is None:
-        return Decision(answer=_refused(request))
+        return Decision(answer=error_answer(request, ErrorCode.INVALID_REQUEST))
     records: list[Message] = []
     results = []
     for name, numbers in _wanted(context, request):
@@ -40,20 +40,6 @@ def elect_leaders(context: Context, request: ElectLeadersRequest, version: int) 
             rows = [row for row in rows if row.error_code != ErrorCode.ELECTION_NOT_NEEDED]
         results.append(ElectLeadersResponse.ReplicaElectionResult(topic=name, partition_result=tuple(rows)))
     return Decision(records, ElectLeadersResponse(replica_election_results=tuple(results)))
-
-
-def _refused(request: ElectLeadersRequest) -> ElectLeadersResponse:
-    code, result = ErrorCode.INVALID_REQUEST, ElectLeadersResponse.ReplicaElectionResult
-    return ElectLeadersResponse(
-        error_code=code,
-        replica_election_results=tuple(
-            result(
-                topic=topic.topic,
-                partition_result=tuple(Row(partition_id=n, error_code=code) for n in topic.partitions),
-            )
-            for topic in request.topic_partitions or ()
-        ),
-    )
 
 
 def _wanted(context: Context, request: ElectLeadersRequest) -> Iterator[tuple[str, range | tuple[int, ...]]]:

@@ -166,10 +166,10 @@ class QuorumController:
     ) -> Decision:
         """Decide on a request of one of the APIs in `kraftlib.controller.apis`."""
         if not self.is_active:
-            return Decision(answer=error_answer(request, ErrorCode.NOT_CONTROLLER))
+            return Decision(answer=error_answer(request, ErrorCode.NOT_CONTROLLER, version=version))
         served, context = SERVED[request.api_key], self._context(now_ms, next_offset, caller)
         if served.needs is not None and not context.allows(served.needs, ResourceType.CLUSTER):
-            return Decision(answer=error_answer(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+            return Decision(answer=error_answer(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, version=version))
         return served.decide(context, request, version)
 
     def tick(self, *, now_ms: int, next_offset: Offset) -> Decision:

@@ -159,19 +159,29 @@ def in_force(configs: Configs, topic: Mapping[str, str], key: str, *, node_id: i
         return setting.written(topic[key]), Source.TOPIC
     found = configs.in_general.get((key, node_id))
     if found is None:
-        of_broker = ((value, source) for _, value, source in of_brokers(configs, setting, node_id=node_id))
+        of_broker = ((value, source) for _, _, value, source in of_brokers(configs, setting, node_id=node_id))
         found = configs.in_general[key, node_id] = next(of_broker, (setting.default, Source.DEFAULT))
     return found
 
 
-def of_brokers(configs: Configs, setting: Setting, *, node_id: int) -> Iterator[tuple[str, str, Source]]:
-    """Yield what brokers have in place of a key: name, value in the unit of the topic, source; the strongest first.
+def as_given(configs: Configs, key: str, *, node_id: int) -> tuple[str, Source]:
+    """Return the value of a key for a topic that does not set it, as it was given, and its source."""
+    value, source = in_force(configs, {}, key, node_id=node_id)
+    if source is not Source.DEFAULT:
+        _, value, _, source = next(of_brokers(configs, SETTINGS[key], node_id=node_id))
+    return value, source
 
-    A value that no broker would take has no effect.
+
+def of_brokers(configs: Configs, setting: Setting, *, node_id: int) -> Iterator[tuple[str, str, str, Source]]:
+    """Yield what brokers have in place of a key, the strongest first: name, value as given, value as read, source.
+
+    Both values are in the unit of the topic. A value that no broker would take has no effect.
     """
     for resource, source in ((str(node_id), Source.DYNAMIC_BROKER), ("", Source.DYNAMIC_DEFAULT_BROKER)):
         values = configs.of(BROKER, resource)
         for name, factor in setting.synonyms:
-            text = values.get(name, "").strip(BLANKS)
+            given = values.get(name, "")
+            text = given.strip(BLANKS)
             if name in values and setting.check(text):
-                yield name, str(int(text) * factor) if factor > 1 else setting.written(text), source
+                value = str(int(text) * factor) if factor > 1 else setting.written(text)
+                yield name, value if factor > 1 else given, value, source

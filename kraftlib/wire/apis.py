@@ -180,17 +180,20 @@ def api(key: int) -> Api | None:
     return Api(key=named, request=request, response=response)
 
 
-def error_answer(request: Message, error_code: int) -> Message:
-    """Return the answer to `request` that is this error and nothing else.
+def error_answer(request: Message, error_code: int, *, version: int | None = None) -> Message:
+    """Return the answer to `request` in `version` (None: the newest) that is this error and nothing else.
 
-    Most have a place for it at the top; in the others each row has it.
+    Most have a place for it at the top, in the others each row has it, and a few have both.
     """
-    from kraftlib.wire.error_rows import error_rows
+    from kraftlib.wire.error_rows import error_rows, rows_beside
 
     rows = error_rows(request, error_code)
     if rows is not None:
         return rows
-    response: Message = APIS[request.api_key].response(error_code=error_code)  # type: ignore[call-arg]
+    beside = rows_beside(request, error_code)
+    if request.api_key != ApiKey.ELECT_LEADERS or version != 0:  # that one has no place at the top
+        beside["error_code"] = error_code
+    response: Message = APIS[request.api_key].response(**beside)
     return response
 
 

@@ -1,4 +1,7 @@
-"""Answers that have no place for an error at the top: one error code stands in the row of each thing that was asked."""
+"""Answers in which an error has rows: one for each thing that was asked, with the error code where none is at the top.
+
+As in Kafka, three answers have rows beside the error at the top.
+"""
 
 from __future__ import annotations
 
@@ -90,6 +93,37 @@ def _alter_user_scram_credentials(request: Any, code: int) -> Message:
     return Response(results=tuple(row(user=user, error_code=code, error_message=None) for user in users))
 
 
+def _elect_leaders(request: Any, code: int) -> dict[str, Any]:
+    from kraftlib.wire.messages.elect_leaders import ElectLeadersResponse as Response
+
+    def row(topic: Any) -> Response.ReplicaElectionResult:
+        rows = (Response.PartitionResult(partition_id=n, error_code=code, error_message=None) for n in topic.partitions)
+        return Response.ReplicaElectionResult(topic=topic.topic, partition_result=tuple(rows))
+
+    return {"replica_election_results": tuple(map(row, request.topic_partitions or ()))}
+
+
+def _alter_partition_reassignments(request: Any, code: int) -> dict[str, Any]:
+    from kraftlib.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsResponse as Response
+
+    def row(topic: Any) -> Response.ReassignableTopicResponse:
+        one = Response.ReassignablePartitionResponse
+        rows = (one(partition_index=n.partition_index, error_code=code, error_message=None) for n in topic.partitions)
+        return Response.ReassignableTopicResponse(name=topic.name, partitions=tuple(rows))
+
+    return {"responses": tuple(map(row, request.topics))}
+
+
+def _list_partition_reassignments(request: Any, code: int) -> dict[str, Any]:
+    from kraftlib.wire.messages.list_partition_reassignments import ListPartitionReassignmentsResponse as Response
+
+    def row(topic: Any) -> Response.OngoingTopicReassignment:
+        rows = (Response.OngoingPartitionReassignment(partition_index=number) for number in topic.partition_indexes)
+        return Response.OngoingTopicReassignment(name=topic.name, partitions=tuple(rows))
+
+    return {"topics": tuple(map(row, request.topics or ()))}
+
+
 _BY_API: Final[Mapping[int, Callable[[Any, int], Message]]] = {
     19: _create_topics,
     20: _delete_topics,
@@ -103,6 +137,12 @@ _BY_API: Final[Mapping[int, Callable[[Any, int], Message]]] = {
     51: _alter_user_scram_credentials,
 }
 
+_BESIDE: Final[Mapping[int, Callable[[Any, int], dict[str, Any]]]] = {
+    43: _elect_leaders,
+    45: _alter_partition_reassignments,
+    46: _list_partition_reassignments,
+}
+
 _ROWS: Final = ("topics", "responses", "results", "filter_results", "entries")
 """The fields that hold the rows."""
 
@@ -113,7 +153,13 @@ def error_rows(request: Message, error_code: int) -> Message | None:
     return None if make is None else make(request, error_code)
 
 
+def rows_beside(request: Message, error_code: int) -> dict[str, Any]:
+    """Return the field of the answer that has rows beside the error at the top; mostly there is none."""
+    make = _BESIDE.get(request.api_key)
+    return {} if make is None else make(request, error_code)
+
+
 def has_error_row(response: Any, error_code: int) -> bool:
-    """Whether a row of such an answer has this error."""
+    """Whether a row of an answer without a place at the top has this error."""
     rows = next((getattr(response, name) for name in _ROWS if hasattr(response, name)), ())
     return response.api_key in _BY_API and any(row.error_code == error_code for row in rows)

@@ -10,6 +10,7 @@ from kraftlib.types import ZERO_UUID
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.create_topics import CreateTopicsRequest
 from kraftlib.wire.messages.delete_topics import DeleteTopicsRequest
+from kraftlib.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from tests.controller.world import World, directory
 
 
@@ -156,3 +157,15 @@ def test_settings_of_the_topic_are_told_as_they_were_given_hidden_ones_too() -> 
     assert {name: told[name] for name in given} == {name: (value, 1) for name, value in given.items()}
     plain = world.create("b", partitions=1, factor=1)
     assert "internal.segment.bytes" not in {one.name for one in plain.configs or ()}
+
+
+def test_values_of_brokers_are_told_as_they_were_given() -> None:
+    world = World().with_brokers(1)
+    row = IncrementalAlterConfigsRequest
+    values = {"log.cleaner.min.cleanable.ratio": " 1e-5 ", "log.roll.hours": "+2"}
+    changes = tuple(row.AlterableConfig(name=key, config_operation=0, value=value) for key, value in values.items())
+    resource = row.AlterConfigsResource(resource_type=4, resource_name="", configs=changes)
+    assert world.ask(row(resources=(resource,))).responses[0].error_code == 0
+    told = {one.name: (one.value, one.config_source) for one in world.create("a").configs or ()}
+    assert told["min.cleanable.dirty.ratio"] == (" 1e-5 ", Source.DYNAMIC_DEFAULT_BROKER)
+    assert told["segment.ms"] == ("7200000", Source.DYNAMIC_DEFAULT_BROKER)

@@ -9,7 +9,8 @@ import pytest
 from kraftlib.controller import delegation_tokens
 from kraftlib.controller.context import NOBODY, Caller
 from kraftlib.controller.features import METADATA_VERSION
-from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.apis import ApiKey, ErrorCode
+from kraftlib.wire.frames import decode_response, encode_response
 from kraftlib.wire.messages.delegation_tokens import (
     CreateDelegationTokenRequest,
     ExpireDelegationTokenRequest,
@@ -123,3 +124,12 @@ def test_tokens_whose_time_is_over_are_of_no_use_and_go() -> None:
     world.now_ms += 1
     world.tick()
     assert [token.token_id for token in world.state.keyed.delegation_tokens()] == [long.token_id]
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_an_answer_names_who_has_asked_where_its_version_has_a_place_for_that(version: int) -> None:
+    answer: Any = world_with_tokens().ask(CreateDelegationTokenRequest(max_lifetime_ms=-1), version=version, caller=ANN)
+    frame = encode_response(answer, version=version, correlation_id=1)
+    _, told = decode_response(frame, api_key=ApiKey.CREATE_DELEGATION_TOKEN, version=version)
+    assert (told.error_code, told.principal_name) == (0, "ann")
+    assert told.token_requester_principal_name == ("ann" if version >= 3 else "")

@@ -50,6 +50,16 @@ def test_a_value_comes_from_the_topic_the_node_all_brokers_or_the_default() -> N
     assert told(describe(world, TOPIC, "a"))["retention.ms"][0] == "5", "no broker takes nonsense"
 
 
+def test_a_value_of_brokers_is_told_as_it_is_read_and_beside_it_as_it_was_given() -> None:
+    world = World().with_brokers(1)
+    world.create("a")
+    key = "log.cleaner.min.cleanable.ratio"
+    alter(world, BROKER, "", (key, SET, "1e-5"))
+    value, source, synonyms = told(describe(world, TOPIC, "a"))["min.cleanable.dirty.ratio"]
+    assert (value, source) == ("1.0E-5", Source.DYNAMIC_DEFAULT_BROKER)
+    assert synonyms == [(key, "1e-5", Source.DYNAMIC_DEFAULT_BROKER), (key, "0.5", Source.DEFAULT)]
+
+
 def test_of_brokers_what_was_changed_is_told_but_no_secret() -> None:
     world = World().with_brokers(1, 2)
     alter(world, BROKER, "", ("log.retention.ms", SET, "5"), ("ssl.key.password", SET, "x"), ("nonsense", SET, "y"))

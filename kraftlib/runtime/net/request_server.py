@@ -318,10 +318,11 @@ class RequestServer:
         if closes:
             reply(None)
             return
-        response: Any = error_answer(request.message, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        code, version = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, request.api_version
+        response: Any = error_answer(request.message, code, version=version)
         if hasattr(response, "error_message"):
             response = attrs.evolve(response, error_message=reason)
-        reply(encode_response(response, version=request.api_version, correlation_id=request.correlation_id))
+        reply(encode_response(response, version=version, correlation_id=request.correlation_id))
 
     def _refuse(self, reply: Reply, peer: Peer, reason: str) -> None:
         """Close the connection."""
