@@ -28,14 +28,15 @@ def delete_topics(context: Context, request: DeleteTopicsRequest, version: int) 
     given: list[Named] = [(name, ZERO_UUID) for name in request.topic_names]
     given += [(topic.name, topic.topic_id) for topic in request.topics]
     account = context.account(is_strict=version >= STRICT_SINCE)
-    counts = Counter(given)
-    by_id = {topic_id for name, topic_id in given if name is None}
+    counts = Counter(one for one in given if not _is_unclear(*one))
+    once = [one for one, count in counts.items() if count == 1]
+    by_id = {topic_id for name, topic_id in once if name is None}
     topics = context.state.topics
-    twice = by_id & {topics.ids.get(name) for name, _ in given if name is not None}
+    twice = by_id & {topics.ids.get(name) for name, _ in once if name is not None}
     records: list[Message] = []
     rows: list[Row] = []
     unclear = [one for one in given if _is_unclear(*one)]
-    for name, topic_id in (*unclear, *(one for one in dict.fromkeys(given) if not _is_unclear(*one))):
+    for name, topic_id in (*unclear, *counts):
         try:
             if _is_unclear(name, topic_id):
                 text = "Neither topic name nor id was specified, or both were."

@@ -37,6 +37,8 @@ def test_a_topic_goes_with_its_partitions_and_configuration_by_name_or_id() -> N
         ([STATE(name="a"), STATE(name="a")], [ErrorCode.INVALID_REQUEST]),
         ([STATE(name="nope"), STATE(name="a")], [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE]),
         ([STATE(name="a"), "its id"], [ErrorCode.INVALID_REQUEST]),
+        ([STATE(name="a", topic_id=new_uuid()), "its id"], [ErrorCode.INVALID_REQUEST, ErrorCode.NONE]),
+        (["its id", "its id", STATE(name="a")], [ErrorCode.INVALID_REQUEST, ErrorCode.NONE]),
     ],
 )
 def test_what_is_not_there_or_not_clear_is_not_deleted(asked: list[object], codes: list[ErrorCode]) -> None:
