@@ -118,6 +118,8 @@ def renew_delegation_token(context: Context, request: RenewDelegationTokenReques
     """Have a token live longer, but not beyond its last day."""
     try:
         token = _find(context, request.hmac)
+        _check_time(context, token)
+        _check_renewer(context, token)
     except RefusedError as refused:
         expiry = _no_time(refused)
         return Decision(answer=RenewDelegationTokenResponse(error_code=refused.code, expiry_timestamp_ms=expiry))
@@ -129,12 +131,15 @@ def renew_delegation_token(context: Context, request: RenewDelegationTokenReques
 
 def expire_delegation_token(context: Context, request: ExpireDelegationTokenRequest, version: int) -> Decision:
     """Have a token end earlier, or at once."""
+    period = request.expiry_time_period_ms
     try:
         token = _find(context, request.hmac)
+        _check_renewer(context, token)
+        if period >= 0:
+            _check_time(context, token)
     except RefusedError as refused:
         expiry = _no_time(refused)
         return Decision(answer=ExpireDelegationTokenResponse(error_code=refused.code, expiry_timestamp_ms=expiry))
-    period = request.expiry_time_period_ms
     if period < 0:
         gone = RemoveDelegationTokenRecord(token_id=token.token_id)
         return Decision([gone], ExpireDelegationTokenResponse(expiry_timestamp_ms=context.wall_ms))
@@ -173,7 +178,7 @@ def _secret(key: str, token_id: str) -> bytes:
 
 
 def _find(context: Context, secret: bytes) -> DelegationTokenRecord:
-    """Return the token of this secret that the caller may renew. Raises: RefusedError."""
+    """Return the token of this secret. Raises: RefusedError."""
     caller = context.caller
     if not caller.may_have_tokens:
         raise RefusedError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
@@ -181,8 +186,14 @@ def _find(context: Context, secret: bytes) -> DelegationTokenRecord:
     token = context.state.keyed.tokens.of(bytes(secret), partial(_secret, key))
     if token is None:
         raise RefusedError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
+    return token
+
+
+def _check_time(context: Context, token: DelegationTokenRecord) -> None:
     if _is_over(token, context.wall_ms):
         raise RefusedError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
-    if caller.principal not in (token.owner, *token.renewers):
+
+
+def _check_renewer(context: Context, token: DelegationTokenRecord) -> None:
+    if context.caller.principal not in (token.owner, *token.renewers):
         raise RefusedError(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH)
-    return token

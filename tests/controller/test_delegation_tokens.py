@@ -133,3 +133,14 @@ def test_an_answer_names_who_has_asked_where_its_version_has_a_place_for_that(ve
     _, told = decode_response(frame, api_key=ApiKey.CREATE_DELEGATION_TOKEN, version=version)
     assert (told.error_code, told.principal_name) == (0, "ann")
     assert told.token_requester_principal_name == ("ann" if version >= 3 else "")
+
+
+def test_a_token_whose_time_is_over_can_still_be_ended_by_its_owner_alone() -> None:
+    world = world_with_tokens()
+    token = create(world, life_ms=1_000)
+    world.now_ms += 1_001
+    assert expire(world, token.hmac, BOB).error_code == ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
+    assert renew(world, token.hmac, BOB).error_code == ErrorCode.DELEGATION_TOKEN_EXPIRED
+    assert expire(world, token.hmac, period_ms=5).error_code == ErrorCode.DELEGATION_TOKEN_EXPIRED
+    assert expire(world, token.hmac).error_code == 0
+    assert list(world.state.keyed.delegation_tokens()) == []
