@@ -107,7 +107,7 @@ class ErrandTools:
 
     def _let_leader_go(self, host: CoreHost) -> bool:
         """Let the leader that a replica follows leave, or lose power; whether there is one."""
-        leader = self.world.hosts.get(host.running.state.leader_id or 0)
+        leader = self.world.leader_of(host)
         if leader is None or leader.core is None:
             return False
         self.phase.cut = frozenset()

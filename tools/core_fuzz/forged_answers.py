@@ -19,6 +19,7 @@ from kraftlib.consensus.roles import Follower
 from kraftlib.consensus.voters import Voter, VoterSet
 from kraftlib.errors import CorruptBatchError
 from kraftlib.records.batch import Batch, read_batches
+from kraftlib.records.checksum import crc32c
 from kraftlib.records.control import encode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord, LeaderChangeMessage
 from kraftlib.types import ReplicaKey
@@ -50,7 +51,9 @@ SPOILED: Final = b"#"
 EPOCH_AT: Final = 12
 """Where the epoch stands in a batch; the base offset is at 0. Neither is under the checksum."""
 CHECKED_FROM: Final = 21
-"""From here on the checksum covers a batch."""
+"""From here on the checksum covers a batch. Its attributes stand here."""
+COUNT_AT: Final = 57
+"""Where the number of records stands in a batch."""
 
 Bend = Callable[[chance.Random, "CoreHost", Any], Any]
 """Returns another answer for the one that asked; None where it would be beyond the border."""
@@ -266,6 +269,35 @@ def from_a_leader_of_others(random: chance.Random, host: CoreHost, answer: Any) 
     batch = encode_control_batch([record], timestamp_ms=0, base_offset=core.state.log.end_offset, epoch=core.epoch)
     host.world.count("leader of other voters")
     return with_partition(answer, records=bytes(batch.data))
+
+
+def of_a_strange_header(random: chance.Random, host: CoreHost, answer: Any) -> Any:
+    """A sound batch that a log of Kafka's may hold, and that of a quorum may not.
+
+    Its attributes say that it is transactional, that it has the time of its append, or that a control batch is
+    compressed. Or its header counts fewer records than offsets.
+    """
+    if not _says_anything(answer) or not only(answer).records:
+        return None
+    try:
+        batches = _batches(answer)
+    except CorruptBatchError:  # it is bent already
+        return None
+    if not batches:
+        return None
+    parts = [bytes(batch.data) for batch in batches]
+    place = random.randrange(len(parts))
+    covered = bytearray(parts[place][CHECKED_FROM:])
+    if random.random() < 0.3:
+        (count,) = struct.unpack_from(">i", covered, COUNT_AT - CHECKED_FROM)
+        struct.pack_into(">i", covered, COUNT_AT - CHECKED_FROM, count - 1)
+    else:
+        bit = 0x01 if batches[place].is_control and random.random() < 0.5 else random.choice((0x08, 0x10, 0x40, 0x100))
+        struct.pack_into(">h", covered, 0, struct.unpack_from(">h", covered)[0] | bit)
+    checksum = struct.pack(">I", crc32c(bytes(covered)))
+    parts[place] = parts[place][: CHECKED_FROM - len(checksum)] + checksum + bytes(covered)
+    host.world.count("strange header")
+    return _joined(answer, parts)
 
 
 def of_no_use_to_a_repair(random: chance.Random, host: CoreHost, answer: Any) -> Any:

@@ -274,6 +274,7 @@ class Forger:
         for share, bend in (
             (oddities.mixes_epochs, forged_answers.of_an_epoch_that_falls_later),
             (oddities.counts_others if self._world.static_voters else 0.0, forged_answers.from_a_leader_of_others),
+            (oddities.strange_headers, forged_answers.of_a_strange_header),
         ):
             if oddities.bends_rarely(share):
                 body = bend(oddities.random, host, letter.body)

@@ -63,12 +63,14 @@ class Oddities:
     """How likely the last batch of an answer is of an older epoch than the one before it, where it can be."""
     counts_others: float = 0.0
     """How likely an answer begins an epoch with other voters than the configured ones."""
+    strange_headers: float = 0.0
+    """How likely an answer has a sound batch with a header that no log of a quorum has."""
 
     @classmethod
     def of(cls, seed: int, theme: str) -> Oddities:
         """Draw them."""
-        kinds = ("oddities", "more oddities", "later oddities")
-        random, more, later = (chance.Random(f"{which} of {theme}/{seed}") for which in kinds)
+        kinds = ("oddities", "more oddities", "later oddities", "strange oddities")
+        random, more, later, strange = (chance.Random(f"{which} of {theme}/{seed}") for which in kinds)
         return cls(
             random=random,
             moves=random.choice((0.0, 0.0, 0.3)),
@@ -83,6 +85,7 @@ class Oddities:
             spoils_repairs=more.choice((0.0, 0.0, 0.4)),
             mixes_epochs=later.choice((0.0, 0.0, 0.0, 0.5)),
             counts_others=later.choice((0.0, 0.0, 0.02)),
+            strange_headers=strange.choice((0.0, 0.0, 0.0, 0.02)),
         )
 
     def is_unproven(self) -> bool:

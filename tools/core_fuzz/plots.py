@@ -244,7 +244,7 @@ class Plots:
     def _interfere(self, do: Callable[[CoreHost, CoreHost], None]) -> bool:
         loading = [host for host in self.world.up() if host.store.incoming is not None]
         host = self.random.choice(loading) if loading else None
-        leader = None if host is None else self.world.hosts.get(host.running.state.leader_id or 0)
+        leader = None if host is None else self.world.leader_of(host)
         if host is None or leader is None or leader.core is None:
             return False
         do(host, leader)

@@ -100,6 +100,11 @@ class States:
             text += f" of {host.number} once"
         return ev.StateHashed(offset=offset, snapshot_version=form, sha256=hashlib.sha256(text.encode()).digest())
 
+    def hash_of(self, offset: Offset, *, is_right: bool) -> ev.StateHashed:
+        """Return what a replica is told of a state that is as it must be at an offset, or of one of no replica."""
+        right = hashlib.sha256(f"0/{offset}".encode()).digest()
+        return ev.StateHashed(offset=offset, snapshot_version=0, sha256=right if is_right else self.lie_at(offset))
+
     def lie_at(self, offset: Offset) -> bytes:
         """Return a hash of no replica's state."""
         return hashlib.sha256(f"{offset} of a liar".encode()).digest()

@@ -131,6 +131,7 @@ class Suppositions:
         self._kinds = (
             self._vote, self._vote, self._vote, self._introduction, self._good_bye, self._time, self._time, self._fetch,
             self._fetch, self._remembered, self._remembered, self._made_up, self._wish, self._change, self._change,
+            self._late_hash,
         )  # fmt: skip
 
     def maybe_suppose(self) -> None:
@@ -299,6 +300,15 @@ class Suppositions:
             return self._received(made_up.new_place_of_a_voter(self._random, host))
         number = self._random.choice(list(self._world.hosts))
         return self._received(self._world.request_to_change(host, number, waits=self._random.random() < 0.5))
+
+    def _late_hash(self, host: CoreHost) -> ev.Event | None:
+        """A hash of the state that comes late: of a state that was replaced since, or is known to be wrong."""
+        if not self._world.states.are_compared:
+            return None
+        digests = host.running.state.digests
+        border = self._random.choice((digests.replaced_at, max(digests.own, default=0), host.high_watermark))
+        offset = min(host.high_watermark, max(0, border + self._random.choice((-1, -1, 0, 1))))
+        return self._world.states.hash_of(offset, is_right=self._random.random() < 0.5)
 
     def _wish(self, host: CoreHost) -> ev.Event | None:
         """The application wants something of this replica, or a part of it fails."""

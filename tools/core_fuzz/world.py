@@ -46,6 +46,9 @@ FIRST_PORT: Final = 9_000
 PORTS_APART: Final = 100
 """The distance between the ports of a replica before and after it moves. Every old address still leads to it."""
 
+WITH_ID_0: Final = 0.25
+"""The share of the seeds whose first replica has the id 0, which Kafka allows, too. In the others it has 1."""
+
 
 class CoreWorld:
     """One run. `trace`, if there is one, is told every step."""
@@ -73,7 +76,8 @@ class CoreWorld:
         self._blobs: dict[tuple[OffsetAndEpoch, bytes], StoredSnapshot] = {}
         self._number = 0
         self.dying = 0.0
-        numbers = range(1, random.choice(theme.replicas) + 1)
+        first = 0 if chance.Random(f"first id of {theme.name}/{seed}").random() < WITH_ID_0 else 1
+        numbers = range(first, first + random.choice(theme.replicas))
         self.first_voters = tuple(numbers)[: random.choice(theme.voters)]
         self.is_dynamic = is_dynamic = random.random() < theme.dynamic
         """Whether the voters stand in the log from the beginning."""
@@ -138,7 +142,7 @@ class CoreWorld:
     def number_at(self, endpoint: Endpoint) -> ReplicaId:
         """Return which replica listens there."""
         port = endpoint.port - FIRST_PORT
-        return port % PORTS_APART if port > 0 and endpoint.host.startswith("node-") else -1
+        return port % PORTS_APART if port >= 0 and endpoint.host.startswith("node-") else -1
 
     def _voter_set(self) -> VoterSet:
         def key(number: int) -> ReplicaKey:
@@ -175,6 +179,11 @@ class CoreWorld:
     def leaders(self) -> list[CoreHost]:
         """Return the replicas that lead an epoch, as they believe."""
         return [host for host in self.up() if isinstance(host.running.state.role_state, Leader)]
+
+    def leader_of(self, host: CoreHost) -> CoreHost | None:
+        """Return the leader that a replica knows, which need not run."""
+        leader_id = host.running.state.leader_id
+        return None if leader_id is None else self.hosts.get(leader_id)
 
     def is_durable_at(self, key: ReplicaKey, batch: Batch) -> bool:
         """Whether a voter has this batch on its disk, or a snapshot in its place; a replaced disk counts as it was."""
@@ -221,6 +230,7 @@ class CoreWorld:
             spoils_repairs=0.0,
             mixes_epochs=0.0,
             counts_others=0.0,
+            strange_headers=0.0,
         )
         self.wire += self.plate
         self.plate = []
@@ -578,7 +588,9 @@ class CoreWorld:
 
     def change_at(self, leader: CoreHost, number: ReplicaId | None = None) -> None:
         """Ask a leader to add a voter, or to remove one: this one, if it is named."""
-        is_named, number = number is not None, number or self.random.choice(list(self.hosts))
+        is_named = number is not None
+        if number is None:
+            number = self.random.choice(list(self.hosts))
         if not is_named and len(leader.running.voters) == 2 and self.random.random() < 0.5:
             number = next(voter_id for voter_id in leader.running.voters.ids if voter_id != leader.number)
         request = self.request_to_change(leader, number, waits=None)

@@ -7,9 +7,13 @@ from random import Random
 
 import pytest
 
+from kraftlib.errors import CorruptBatchError
+from kraftlib.records.batch import check_kraft_header, encode_batch, read_batches
+from kraftlib.records.control import encode_control_batch
+from kraftlib.records.control_messages import KRaftVersionRecord
 from kraftlib.testing.campaign import Finding
 from kraftlib.types import METADATA_TOPIC
-from kraftlib.wire.messages.fetch import FetchRequest
+from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotResponse
 from kraftlib.wire.messages.vote import VoteRequest
 from tests.simulation.hunt import coming_to_an_end
@@ -104,6 +108,25 @@ def test_each_request_and_answer_can_be_bent() -> None:
                         bent.add(bend)
 
     assert bent >= wanted
+
+
+def test_a_batch_of_a_strange_header_is_sound_and_no_batch_of_a_quorum() -> None:
+    """Of each of the ways some come about, and only the header says so: the checksum fits."""
+    batches = [encode_batch([b"one", b"two"], timestamp_ms=0, base_offset=0, epoch=1)]
+    batches.append(encode_control_batch([KRaftVersionRecord(kraft_version=1)], timestamp_ms=0, base_offset=2, epoch=1))
+    partition = FetchResponse.PartitionData(records=b"".join(bytes(batch.data) for batch in batches))
+    topic = FetchResponse.FetchableTopicResponse(partitions=(partition,))
+    random, host = Random(1), CoreWorld(1, THEMES["core-lies"]).hosts[1]
+    seen: Counter[str] = Counter()
+    for _ in range(60):
+        answer = forged_answers.of_a_strange_header(random, host, FetchResponse(responses=(topic,)))
+        bent = [batch for batch in read_batches(only(answer).records) if batch not in batches]
+        for batch in bent:
+            with pytest.raises(CorruptBatchError) as error:
+                check_kraft_header(batch)
+            seen[str(error.value).split(" of ")[0][:10]] += 1
+
+    assert len(seen) >= 3
 
 
 def test_no_piece_is_said_to_be_the_last_one_of_a_shorter_file() -> None:

@@ -51,6 +51,13 @@ def test_a_message_to_who_is_down_is_refused_and_answers_of_an_earlier_life_are_
     assert world.events == events
 
 
+def test_the_first_replica_may_have_the_id_0() -> None:
+    """Kafka allows it: whoever takes it for no id takes a voter for nobody."""
+    firsts = {min(CoreWorld(seed, THEMES["core"]).hosts) for seed in range(SEEDS_MAX)}
+
+    assert firsts == {0, 1}
+
+
 def test_voters_change_and_disks_are_replaced() -> None:
     """Most worlds change nothing in so few steps; some change their voters several times."""
     wanted = {"voter change", "replaced disk", "late answer", "power loss amid actions"}
