@@ -149,6 +149,9 @@ PLANTED = (
      "elif error == ErrorCode.INVALID_VOTER_KEY:", "elif False:"),
     ("RC23", "core-voters", "consensus.joining.handle_join_response",
      "ask_again_later(state, state.role_state)", "pass"),
+    ("RC16", "core-lies", "consensus.extensions.misconfiguration.claimed_id", "return claimed if", "return -1 if"),
+    ("RC20", "core-voters", "consensus.joining.join_deadline_ms",
+     "return None if _place_to_join(state, role) is None else", "return None if True else"),
     ("RC3", "core-voters", "consensus.transitions._first_records", "state.log.voters.latest_offset == -1 or ", ""),
 )  # fmt: skip
 """Which rule finds a bug, in which profile."""

@@ -13,12 +13,14 @@ from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.outstanding import Outstanding
 from kraftlib.consensus.replica import Replica
-from kraftlib.consensus.roles import RoleState
+from kraftlib.consensus.roles import Follower, RoleState
 from kraftlib.testing.judge import BrokenRuleError
+from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.api_versions import ApiVersionsResponse
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochResponse
 from kraftlib.wire.messages.election_priority import ElectionPriorityResponse
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochResponse
+from kraftlib.wire.messages.fetch import FetchResponse
 from kraftlib.wire.messages.raft_voters import AddRaftVoterResponse, RemoveRaftVoterResponse
 from kraftlib.wire.messages.snapshot_hash import SnapshotHashResponse
 from kraftlib.wire.messages.state_digest import StateDigestResponse
@@ -35,14 +37,19 @@ WITHOUT_A_PLACE: Final = frozenset({
     StateDigestResponse,
 })  # fmt: skip
 """Answers that say only whether it was done."""
+TELLING: Final = frozenset({
+    ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH,
+})  # fmt: skip
+"""The errors of a Fetch beside which a replica tells who leads."""
 OF_AN_ELECTION: Final = frozenset({VoteResponse, BeginQuorumEpochResponse, EndQuorumEpochResponse})
 
 
 class FailureRules(RuleSet):
     """The failures in a row of the receivers of requests.
 
-    RP4  the failures of a receiver in a row are counted, and end with an answer that says nothing of a mistake; after
-         the n-th it is left alone for one to two times the retry backoff, doubled n - 1 times, half a second at most
+    RP4  the failures of a receiver in a row are counted, and end with an answer that says nothing of a mistake, or who
+         leads; after the n-th it is left alone for one to two times the retry backoff, doubled n - 1 times, half a
+         second at most
     """
 
     def __init__(self, core: Replica) -> None:
@@ -93,10 +100,18 @@ class FailureRules(RuleSet):
                 self._is_left_alone(receiver, count, allowed)
             elif type(event) is not ev.ResponseReceived:
                 raise self._broken(f"the {known} failures of {receiver} are forgotten after {type(event).__name__}")
-        if answered is None or is_new_role or not self._is_clean(event):
+        if answered is None or not (self._has_told_the_leader(event) if is_new_role else self._is_clean(event)):
             return
         if count := state.connections.failures(answered.destination):
             raise self._broken(f"{answered.destination} has answered, and has failed {count} times in a row")
+
+    def _has_told_the_leader(self, event: ev.Event) -> bool:
+        """Whether this is the answer to a Fetch from which a follower has learned of its leader."""
+        response: Any = event.response if isinstance(event, ev.ResponseReceived) else None
+        if type(response) is not FetchResponse or type(self.state.role_state) is not Follower or response.error_code:
+            return False
+        errors = {partition.error_code for topic in response.responses for partition in topic.partitions}
+        return errors <= TELLING
 
     def _is_left_alone(self, receiver: int, count: int, allowed: set[int]) -> None:
         if count not in allowed:

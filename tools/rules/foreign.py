@@ -6,15 +6,22 @@ Each is refused before anything of it is believed, counted, and told what is her
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from typing import Any, Final
 
 from kraftlib.consensus import events as ev
-from kraftlib.types import ZERO_UUID
+from kraftlib.consensus.state import WARNINGS_MAX
+from kraftlib.types import ZERO_UUID, ReplicaId
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
+from kraftlib.wire.messages.election_priority import ElectionPriorityRequest
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
 from kraftlib.wire.messages.fetch import FetchRequest
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest
+from kraftlib.wire.messages.raft_voters import UpdateRaftVoterRequest
+from kraftlib.wire.messages.read_barrier import ReadBarrierRequest
+from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest
+from kraftlib.wire.messages.state_digest import StateDigestRequest
 from kraftlib.wire.messages.vote import VoteRequest
 from tools.rules.election_requests import the_partition
 from tools.rules.scene import Scene
@@ -32,6 +39,15 @@ REASONS: Final = {
     ErrorCode.INCONSISTENT_CLUSTER_ID: "another cluster",
     ErrorCode.INCONSISTENT_VOTER_SET: "another list of voters",
 }
+SPEAKS_IN_ITS_PARTITIONS: Final[Mapping[type, str]] = {
+    VoteRequest: "replica_id", BeginQuorumEpochRequest: "leader_id", EndQuorumEpochRequest: "leader_id",
+}  # fmt: skip
+SPEAKS: Final[Mapping[type, str]] = {
+    FetchSnapshotRequest: "replica_id", ReadBarrierRequest: "replica_id", SnapshotHashRequest: "replica_id",
+    StateDigestRequest: "replica_id", UpdateRaftVoterRequest: "voter_id", ElectionPriorityRequest: "voter_id",
+}  # fmt: skip
+"""Where a request says as which replica it speaks."""
+
 MISDIRECTED: Final = "meant for another replica"
 NOT_THE_ONE_MEANT: Final = "not the replica that was meant"
 OUR_OWN_ID: Final = "our own id"
@@ -72,7 +88,7 @@ class ForeignRules(SceneRules):
             self._refused(event, error, f"cluster {scene.state.cluster_id!r}")
             return
         if is_introduced and self._is_misdirected(request):
-            self._counted(MISDIRECTED, type(request).__name__)
+            self._counted(MISDIRECTED, type(request).__name__, sender_of(request))
         elif scene.state.refused.get(MISDIRECTED, 0) > self._counts.get(MISDIRECTED, 0):
             raise self.broken("RC16", f"{type(request).__name__}: {MISDIRECTED!r} is counted, and it was meant for us")
         if said and ids and said != struct.pack(f">{len(ids)}i", *ids):
@@ -110,12 +126,14 @@ class ForeignRules(SceneRules):
             raise self.broken("RC16", f"the answer to {name} says {told!r} of us, expected was {detail!r}")
         if told is not None and not is_ours:
             raise self.broken("RC16", f"the sender of {name} knows no tag of ours, and is told {told!r}")
-        self._counted(REASONS[error], name)
+        self._counted(REASONS[error], name, sender_of(event.request))
 
-    def _counted(self, reason: str, name: str) -> None:
-        now = self.scene.state.refused.get(reason, 0)
-        if now <= self._counts.get(reason, 0):
+    def _counted(self, reason: str, name: str, sender: ReplicaId | None = None) -> None:
+        state = self.scene.state
+        if state.refused.get(reason, 0) <= self._counts.get(reason, 0):
             raise self.broken("RC16", f"{name}: {reason!r} is not counted")
+        if sender is not None and (reason, sender) not in state.warned and len(state.warned) < WARNINGS_MAX:
+            raise self.broken("RC16", f"{name}: of {reason!r} of replica {sender} no operator is warned")
 
     def _is_misdirected(self, request: Any) -> bool:
         if request.voter_id < 0 or not request.topics or not request.topics[0].partitions:
@@ -168,6 +186,18 @@ class ForeignRules(SceneRules):
             raise self.broken("RC18", f"{type(request).__name__} is sent for cluster {request.cluster_id!r}")
         if type(request) is FetchRequest and said is None and not getattr(self.scene.role, "has_fetched", False):
             raise self.broken("RC18", "a Fetch to a leader that has not answered one yet says no voters")
+
+
+def sender_of(request: Any) -> ReplicaId | None:
+    """Return as which replica a request speaks; None: as none."""
+    ids = [-1]
+    if name := SPEAKS_IN_ITS_PARTITIONS.get(type(request)):
+        ids += [getattr(partition, name) for topic in request.topics for partition in topic.partitions]
+    elif type(request) is FetchRequest:
+        ids += [request.replica_id, request.replica_state.replica_id]
+    elif name := SPEAKS.get(type(request)):
+        ids.append(getattr(request, name))
+    return max(ids) if max(ids) >= 0 else None
 
 
 def tagged(message: Any, tag: int) -> bytes | None:

@@ -83,6 +83,8 @@ class JoinRules(SceneRules):
         if not asked:
             if scene.now_ms >= self._due_ms:
                 self._not_asked(event)
+            elif not scene.awaits(scene.role.leader_id) and (rule := self._to_say()) is not None:
+                self.wakes_by(rule, self._due_ms, "asks its leader to be a voter, or tells it where it is,")
             self._rc21_the_priority_is_told(is_possible=True)
             return
         self._rc21_the_priority_is_told(is_possible=False)
@@ -116,21 +118,25 @@ class JoinRules(SceneRules):
 
     def _not_asked(self, event: Any) -> None:
         """Nothing is sent although it is time: is there nothing to say?"""
-        scene, version = self.scene, self.scene.voters.kraft_version
-        if scene.is_shutting_down or type(event) is ev.ShutdownRequested or not self._may_ask():
+        scene, version, rule = self.scene, self.scene.voters.kraft_version, self._to_say()
+        if rule is None or type(event) is ev.ShutdownRequested:
             return
-        if scene.key.directory_id is None:
-            return
+        if not scene.is_voter:
+            raise self.broken(rule, "an observer with auto-join does not ask to be a voter")
+        if version < 1:
+            raise self.broken(rule, "a voter of a static quorum does not tell its leader where it is reached")
+        if scene.voters.latest[scene.key.id] != own_seat(scene):
+            raise self.broken(rule, "a voter whose entry is out of date does not tell its leader")
+        self._due_ms = scene.now_ms + scene.config.fetch_timeout_ms
+
+    def _to_say(self) -> str | None:
+        """Return the rule by which the leader is told or asked something when it is time; None: by none."""
+        scene = self.scene
+        if scene.state.shutdown_deadline_ms is not None or scene.key.directory_id is None or not self._may_ask():
+            return None
         if scene.is_voter:
-            if not self._is_entitled() or self._is_told:
-                return
-            if version < 1:
-                raise self.broken("RC19", "a voter of a static quorum does not tell its leader where it is reached")
-            if scene.voters.latest[scene.key.id] != own_seat(scene):
-                raise self.broken("RC19", "a voter whose entry is out of date does not tell its leader")
-            self._due_ms = scene.now_ms + scene.config.fetch_timeout_ms
-        elif scene.config.auto_join and version >= 1:
-            raise self.broken("RC20", "an observer with auto-join does not ask to be a voter")
+            return "RC19" if self._is_entitled() and not self._is_told else None
+        return "RC20" if scene.config.auto_join and scene.voters.kraft_version >= 1 else None
 
     # --- what ---------------------------------------------------------------------------------------------------------
 

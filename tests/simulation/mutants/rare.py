@@ -312,4 +312,38 @@ MUTANTS: Final = (
         profiles=CORE,
         slow=True,
     ),
+    Mutant(
+        "strange-headers-are-taken",
+        "a follower appends a sound batch whose header no log of a quorum has",
+        (Edit("consensus.received._leading_batches", "check_kraft_header(batch)", "pass"),),
+        profiles=CORE,
+        slow=True,
+    ),
+    Mutant(
+        "id-0-is-nobody",
+        "a Vote that is meant for replica 0 is answered by whoever gets it",
+        (Edit("consensus.responses.voter_key_error", "voter_id < 0", "voter_id <= 0"),),
+        profiles=CORE,
+        slow=True,
+    ),
+    Mutant(
+        "joins-when-something-else-wakes-it",
+        "an observer whose disk is busy asks to be a voter when something else wakes it",
+        (
+            Edit(
+                "consensus.joining.join_deadline_ms",
+                "return None if _place_to_join(state, role) is None else",
+                "return None if True else",
+            ),
+        ),
+        profiles=CORE,
+        slow=True,
+    ),
+    Mutant(
+        "warned-of-nobody",
+        "of several replicas that make the same mistake an operator is warned once",
+        (Edit("consensus.extensions.misconfiguration.claimed_id", "return claimed if claimed >= 0 else", "return"),),
+        profiles=CORE,
+        slow=True,
+    ),
 )

@@ -8,7 +8,9 @@ import pytest
 
 from kraftlib.consensus.events import Event, Failure, RequestFailed, ResponseReceived, TimeoutReached
 from kraftlib.consensus.replica import Replica
-from tests.consensus.build import fetch_response, follower, outstanding_to
+from kraftlib.consensus.roles import Role
+from kraftlib.types import ElectionState
+from tests.consensus.build import fetch_response, follower, outstanding_to, replica
 from tests.simulation.mutation import Edit, Mutant, planted
 from tools.rules import BrokenRuleError
 from tools.rules.failures import FailureRules
@@ -17,10 +19,10 @@ BOOK = "consensus.outstanding.OutstandingRequests"
 
 
 class Watched:
-    """A core that follows replica 2, and the rule that looks on."""
+    """A core that follows replica 2, if it is no other, and the rule that looks on."""
 
-    def __init__(self) -> None:
-        self.core: Replica = follower(epoch=3, fetch_timeout_ms=60_000)
+    def __init__(self, core: Replica | None = None) -> None:
+        self.core: Replica = core or follower(epoch=3, fetch_timeout_ms=60_000)
         self.rules = FailureRules(self.core)
         self.handle(TimeoutReached(), 1)
 
@@ -50,6 +52,25 @@ def fail_and_answer(*, late: bool = False) -> None:
     watched.handle(ResponseReceived(number, fetch_response(epoch=3, leader_id=2)), watched.core.state.now_ms)
     for _ in range(2):
         watched.handle(RequestFailed(watched.fetch_again(), Failure.DISCONNECTED), watched.core.state.now_ms)
+
+
+def learn_the_leader() -> Role:
+    """Let a replica that knows no leader hear of one."""
+    watched = Watched(replica(1, 1, election=ElectionState(epoch=3)))
+    (asked,) = watched.core.state.connections.requests.values()
+    watched.handle(ResponseReceived(asked.correlation_id, fetch_response(epoch=3, leader_id=2)), 5)
+    return watched.core.role
+
+
+def test_who_tells_the_leader_is_not_left_alone() -> None:
+    assert learn_the_leader() is Role.FOLLOWER
+    left_alone = Edit(
+        "consensus.fetch_follower.handle_fetch_response",
+        "nothing in this answer fits it.\n        if not actions:",
+        "nothing in this answer fits it.\n        if True:",
+    )
+    with planted(Mutant("wrong", "it is", (left_alone,))), pytest.raises(BrokenRuleError, match="RP4"):
+        learn_the_leader()
 
 
 @pytest.mark.parametrize("late", [False, True])
