@@ -9,16 +9,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
-from kraftlib.cli.quorum import describe
+from kraftlib.cli.quorum import Row, describe
 from kraftlib.controller import format_controller
 from kraftlib.storage.bootstrap import InitialController
-from kraftlib.types import Endpoint, new_uuid
+from kraftlib.storage.meta_properties import read_meta_properties
+from kraftlib.types import Endpoint, new_uuid, uuid_text
 from kraftlib.wire_client import UnreachableError
 from tests.interop.kafka import (
     CONFIGS,
     CONSUMER,
     DUMP,
     PRODUCER,
+    QUORUM,
     TOPICS,
     KafkaNode,
     Output,
@@ -72,7 +74,8 @@ class Cluster:
     """Controllers, running, and brokers of Kafka, formatted: `kafka` of the controllers are Kafka's, the others ours.
 
     `properties` are those of the brokers, `settings` those of our controllers, `of_kafka` those of Kafka's. The cluster
-    begins with the feature levels of `release`; `of_brokers` is another release for the brokers.
+    begins with the feature levels of `release`; `of_brokers` is another release for the brokers. So many controllers
+    as there are `spares` may join later.
     """
 
     def __init__(
@@ -87,37 +90,34 @@ class Cluster:
         properties: Mapping[str, object] | None = None,
         of_kafka: Mapping[str, object] | None = None,
         words: Sequence[str] = (),
+        spares: int = 0,
         **settings: object,
     ) -> None:
         self.lab = lab
-        places = {number: Endpoint("127.0.0.1", port) for number, port in enumerate(free_ports(controllers), start=1)}
-        first = [InitialController(number, place, new_uuid()) for number, place in places.items()]
-        servers = [str(place) for place in places.values()]
-        quorum = {"controller.quorum.bootstrap.servers": ",".join(servers)}
-        self.servers = list(places.values())
+        ids = range(1, controllers + spares + 1)
+        self._places = dict(zip(ids, (Endpoint("127.0.0.1", port) for port in free_ports(len(ids))), strict=True))
+        self.servers = list(self._places.values())
+        self._quorum = {"controller.quorum.bootstrap.servers": ",".join(map(str, self.servers))}
+        self._of_kafka, self._words, self._settings = of_kafka, words, settings
+        first = [InitialController(number, self._places[number], new_uuid()) for number in ids[:controllers]]
         self.controllers: dict[int, Controller | KafkaNode] = {}
         for one in first:
             if one.id in kafka:
-                node = controller(
-                    lab.release, one.id, home=lab.home, endpoint=one.endpoint, quorum=quorum, properties=of_kafka
-                )
                 levels = ("--release-version", release) if release else ()
-                node.format(lab.cluster_id, "--initial-controllers", ",".join(map(str, first)), *levels)
-                self.controllers[one.id] = node
-                continue
-            ours = self.controllers[one.id] = Controller(lab, one.id, one.endpoint, servers, **settings)
-            ours.command += words
-            format_controller(
-                ours.directory,
-                node_id=one.id,
-                cluster_id=lab.cluster_id,
-                initial_controllers=first,
-                release=release or lab.release.minor,
-            )
-        lab.keep(*self.controllers.values())
+                self._of_kafkas(one.id).format(
+                    lab.cluster_id, "--initial-controllers", ",".join(map(str, first)), *levels
+                )
+            else:
+                format_controller(
+                    self._of_ours(one.id).directory,
+                    node_id=one.id,
+                    cluster_id=lab.cluster_id,
+                    initial_controllers=first,
+                    release=release or lab.release.minor,
+                )
         self.brokers: list[KafkaNode] = [
             broker(
-                of_brokers or lab.release, number, home=lab.home, endpoint=lab.endpoint(), quorum=quorum,
+                of_brokers or lab.release, number, home=lab.home, endpoint=lab.endpoint(), quorum=self._quorum,
                 properties={**(OF_THREE if brokers > 2 else {}), **(properties or {})},
             )
             for number in range(FIRST_BROKER, FIRST_BROKER + brokers)
@@ -167,6 +167,75 @@ class Cluster:
 
         wait_for(f"offset {end} at each controller", reached)
         return end
+
+    # --- controllers that come and go ---------------------------------------------------------------------------------
+
+    def _of_kafkas(self, number: int) -> KafkaNode:
+        node = controller(
+            self.lab.release, number, home=self.lab.home, endpoint=self._places[number], quorum=self._quorum,
+            properties=self._of_kafka,
+        )  # fmt: skip
+        self.controllers[number] = node
+        self.lab.keep(node)
+        return node
+
+    def _of_ours(self, number: int) -> Controller:
+        node = Controller(self.lab, number, self._places[number], list(map(str, self.servers)), **self._settings)
+        node.command += self._words
+        self.controllers[number] = node
+        self.lab.keep(node)
+        return node
+
+    def join(self, number: int, *, kafka: bool) -> None:
+        """Start a new controller, Kafka's or ours, and make it a voter with Kafka's tool once it follows."""
+        if kafka:
+            node = self._of_kafkas(number)
+            node.format(self.lab.cluster_id, "--no-initial-controllers")
+            properties = node.properties_file
+        else:
+            ours = self._of_ours(number)
+            format_controller(
+                ours.directory, node_id=number, cluster_id=self.lab.cluster_id, no_initial_controllers=True
+            )
+            # What the tool reads: the properties that a controller of Kafka would have in its place.
+            properties = controller(
+                self.lab.release, number, home=self.lab.home, endpoint=ours.endpoint, quorum=self._quorum,
+                properties={"log.dirs": ours.directory},
+            ).properties_file  # fmt: skip
+        self.controllers[number].start()
+        wait_for(
+            f"controller {number} to follow",  # a leader adds no voter that was never caught up
+            lambda: (row := self._replicas("observers").get(number)) and row.last_caught_up_timestamp > 0,
+        )
+        self._change(set(self.controllers), "--command-config", properties, "add-controller")
+
+    def leave(self, number: int) -> None:
+        """Remove a voter with Kafka's tool, and stop it."""
+        node = self.controllers.pop(number)
+        meta = read_meta_properties(node.directory)
+        assert meta is not None
+        assert meta.directory_id is not None
+        words = ("--controller-id", number, "--controller-directory-id", uuid_text(meta.directory_id))
+        self._change(set(self.controllers), "remove-controller", *words)
+        node.stop()
+
+    def _replicas(self, kind: str) -> Mapping[int, Row]:
+        """Return the `voters` or `observers` by id; none while nobody leads."""
+        try:
+            return {row.replica_id: row for row in getattr(describe(self.servers, timeout_s=5), kind)}
+        except UnreachableError:
+            return {}
+
+    def _change(self, wanted: set[int], *words: object) -> None:
+        """Run `kafka-metadata-quorum` until these are the voters: on a busy machine a controller may be too late."""
+        places = ",".join(str(node.endpoint) for node in self.controllers.values())
+
+        def changed() -> bool:
+            done = self.lab.tools.run(QUORUM, "--bootstrap-controller", places, *words)
+            return done.status == 0 or self._replicas("voters").keys() == wanted
+
+        wait_for(f"the voters {wanted}", changed, every_s=0.5)
+        wait_for(f"the voters {wanted}", lambda: self._replicas("voters").keys() == wanted)
 
     # --- tools -------------------------------------------------------------------------------------------------------
 

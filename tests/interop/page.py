@@ -39,6 +39,7 @@ AREAS: Final = {
     "broker_losses": "Brokers that are paused or wiped",
     "streams": "Kafka Streams on controllers of ours",
     "mixed_controllers": "Controllers of Kafka and of ours in one quorum",
+    "replaced_controllers": "All controllers replaced under running brokers",
 }
 
 

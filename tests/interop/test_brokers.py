@@ -44,8 +44,8 @@ KILLS: Final = int(os.environ.get("KRAFTLIB_KILLS", "3"))
 
 USUAL: Final[Mapping[str, str]] = {
     "a partition is new there": r"Expected partition \S+ with topic id \S+ to exist, but it was missing",
-    "two brokers want one topic": r"Auto topic creation failed for __share_group_state .*'TOPIC_ALREADY_EXISTS'",
-    "a topic is not known there yet": r"ReplicaFetcher .* Received UNKNOWN_TOPIC_ID .* returned transiently",
+    "two brokers want one topic": r"Auto topic creation failed for __\S+ .*'TOPIC_ALREADY_EXISTS'",
+    "a topic is not known there yet": r"ReplicaFetcher .* Received UNKNOWN_TOPIC_\S+ .* returned transiently",
     "an epoch is not known there yet": r"ReplicaFetcher .* Partition \S+ marked as failed",
     "a broker has stopped": r"ReplicaFetcher .*(Error in response for fetch|Connection to node 1\d .* could not)",
     "a new leader knows of less that is committed": "Non-monotonic update of high watermark",
@@ -59,9 +59,14 @@ AUTHORIZER: Final = {
 }
 
 
-def unusual(broker: KafkaNode) -> list[str]:
-    """Return the warnings and errors of a broker that one on a controller of Kafka does not have."""
-    return [line for line in broker.warnings() if not any(re.search(text, line) for text in USUAL.values())]
+GONE: Final = r"Connection to node \S+ .* could not be established"
+"""What a broker says of controllers and brokers that have been stopped."""
+
+
+def unusual(broker: KafkaNode, *also: str) -> list[str]:
+    """Return the warnings and errors of a broker that one on a controller of Kafka does not have; `also` are usual."""
+    texts = (*USUAL.values(), *also)
+    return [line for line in broker.warnings() if not any(re.search(text, line) for text in texts)]
 
 
 def usual(cluster: Cluster) -> str:
