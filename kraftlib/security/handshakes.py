@@ -2,7 +2,7 @@
 
 A stranger needs neither a certificate nor a password to begin one, and its first message is cheap to make. So each
 address has a budget that fills again over time (KIP-612 bounds the connections of an address for the same reason). A
-handshake after which nobody is authenticated costs more of it, so that users who connect again in a crowd, all from one
+handshake whose peer is not authenticated costs more of it. So users that connect again in a crowd, all from one
 address, have the larger share.
 """
 

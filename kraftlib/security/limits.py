@@ -38,8 +38,8 @@ class TcpLimits:
 
     handshakes_per_second: int = attrs.field(default=25, validator=at_least(1))
     """Handshakes, of TLS or else of SASL, of one remote address in the long run, with `connections_per_address_max` at
-    once; one beyond is closed. One after which nobody is authenticated counts as five. Addresses of voters have no such
-    bound (KIP-612)."""
+    once; one beyond is closed. A handshake whose peer is not authenticated counts as five. Addresses of voters have no
+    such bound (KIP-612)."""
 
     first_frame_ms: int = attrs.field(default=10_000, validator=at_least(1))
     """An accepted connection that has sent no whole frame by then is closed."""
