@@ -45,7 +45,7 @@ def assign_replicas_to_dirs(context: Context, request: AssignReplicasToDirsReque
                 rows.append(Row(partition_index=wanted.partition_index, error_code=code))
             topics.append(AssignReplicasToDirsResponse.TopicData(topic_id=topic.topic_id, partitions=tuple(rows)))
         answered.append(AssignReplicasToDirsResponse.DirectoryData(id=directory.id, topics=tuple(topics)))
-    records += without(context, request.broker_id, lost)
+    records += without(context, request.broker_id, dict.fromkeys(lost))
     return Decision(records, AssignReplicasToDirsResponse(directories=tuple(answered)), is_atomic=False)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from kraftlib.controller.cluster import LOST, UNASSIGNED
 from kraftlib.controller.versions import METADATA_VERSION
+from kraftlib.metadata.topic_records import PartitionChangeRecord
 from kraftlib.types import new_uuid
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest as Request
@@ -51,6 +52,18 @@ def test_a_replica_in_a_directory_that_is_gone_does_not_lead(place: UUID) -> Non
     assert world.shape("a")[:2] == (2, (2,))
     world.beat(2, want_fence=True)
     assert world.partition("a").leader == -1
+
+
+def test_a_replica_that_is_named_in_two_lost_directories_leaves_the_isr_once() -> None:
+    world = with_two_directories()
+    before = len(world.log)
+    rows = (Request.PartitionData(partition_index=0),)
+    topic = Request.TopicData(topic_id=world.partition("a").topic_id, partitions=rows)
+    places = tuple(Request.DirectoryData(id=place, topics=(topic,)) for place in (new_uuid(), new_uuid()))
+    epoch = world.state.cluster.brokers[1].broker_epoch
+    assert world.ask(Request(broker_id=1, broker_epoch=epoch, directories=places)).error_code == 0
+    changes = [one for one in world.log[before:] if isinstance(one, PartitionChangeRecord)]
+    assert [one.isr for one in changes] == [None, None, (2,)]
 
 
 def test_what_is_not_there_has_no_directory() -> None:
