@@ -60,7 +60,9 @@ def come_back(context: Context, broker_id: int) -> Iterator[Message]:
     rules = context.rules(returning=broker_id)
     for partition in context.state.topics.leaderless():
         election = election_of(context, partition)
-        if broker_id in partition.replicas or election is Election.UNCLEAN:
+        able = (*partition.isr, *(partition.eligible_leader_replicas or ()), *(partition.last_known_elr or ()))
+        # Others may be able to lead by now, too: those whose directory has come back.
+        if election is Election.UNCLEAN or broker_id in partition.replicas or any(map(rules.is_acceptable, able)):
             record = change(partition, rules, election=election)
             if record is not None:
                 yield record

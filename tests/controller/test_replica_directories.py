@@ -90,3 +90,17 @@ def test_a_partition_without_a_leader_gets_one_when_its_directory_is_back_and_na
     world.register(1, incarnation_id=incarnation, log_dirs=places)
     assert assign(world, 1, places[1]) == 0
     assert world.shape("a")[0] == 1
+
+
+def test_a_partition_whose_directory_is_back_gets_a_leader_when_any_broker_comes_back() -> None:
+    places = (directory(1), directory(1, 1))
+    world = World().with_brokers(1, log_dirs=places).with_brokers(2)
+    world.create("a", assignments=[[1]])
+    assert assign(world, 1, places[1]) == 0
+    world.beat(1, offline_log_dirs=(places[1],))
+    world.register(1, incarnation_id=world.state.cluster.brokers[1].incarnation_id, log_dirs=places)
+    assert world.shape("a")[0] == -1
+    world.beat(2, want_fence=True)
+    assert world.shape("a")[0] == -1
+    world.beat(2)
+    assert world.shape("a")[0] == 1
