@@ -25,6 +25,9 @@ from kraftlib.analysis.varints import Array
 STRETCH: Final = 4_096
 """Offsets. A few dozen batches of a busy log."""
 
+TOGETHER: Final = 4_096
+"""Batches whose stretches are told together: each step of the work costs as much for few as for many."""
+
 BATCH: Final = ("base_offset", "last_offset", "epoch", "length", "crc", "crc_ok", "problem")
 PLACE: Final = ("cluster", "topic", "partition", "replica", "segment")
 COLUMNS: Final = (*PLACE, *BATCH, "position")
@@ -61,21 +64,26 @@ with which batch of the stretch."""
 
 def stretches(tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the view `batches`, in the order of their files, as stretches."""
-    held: pa.Table | None = None
+    held: list[pa.RecordBatch] = []
     for batch in tables:
         if not batch.num_rows:
             continue
-        table = pa.Table.from_batches([batch.select(COLUMNS)])
-        if held is not None and _place(held) != _place(table):
-            yield _told(held, _starts(held))
-            held = None
-        table = table if held is None else pa.concat_tables([held, table]).combine_chunks()
-        starts = _starts(table)
-        if len(starts) > 1:
-            yield _told(table.slice(0, starts[-1]), starts[:-1])
-        held = table.slice(starts[-1])
-    if held is not None:
-        yield _told(held, _starts(held))
+        if held and _place(held[0]) != _place(batch):
+            yield _told(table := _joined(held), _starts(table))
+            held = []
+        held.append(batch)
+        if sum(each.num_rows for each in held) >= TOGETHER:
+            table = _joined(held)
+            starts = _starts(table)
+            if len(starts) > 1:
+                yield _told(table.slice(0, starts[-1]), starts[:-1])
+            held = table.slice(starts[-1]).to_batches()
+    if held:
+        yield _told(table := _joined(held), _starts(table))
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.Table:
+    return pa.Table.from_batches(batches).select(COLUMNS).combine_chunks()
 
 
 def told_apart(rows: Iterable[Mapping[str, Any]], schema: Schema) -> pa.Table:
@@ -95,7 +103,7 @@ def told_apart(rows: Iterable[Mapping[str, Any]], schema: Schema) -> pa.Table:
     return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
-def _place(table: pa.Table) -> tuple[object, ...]:
+def _place(table: pa.Table | pa.RecordBatch) -> tuple[object, ...]:
     return tuple(table[name][0].as_py() for name in PLACE)
 
 

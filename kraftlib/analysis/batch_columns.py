@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import attrs
@@ -12,6 +12,7 @@ import pyarrow as pa
 from kraftlib.analysis.chunks import Chunk, chunks
 from kraftlib.analysis.columns import Table, table_of, timestamps
 from kraftlib.analysis.conditions import Pruning, place_values
+from kraftlib.analysis.headers import Headers
 from kraftlib.analysis.options import Bounds, ReadOptions
 from kraftlib.analysis.schemas import Schema
 from kraftlib.analysis.splits import Split, bounds_of
@@ -60,31 +61,36 @@ def _within(chunk: Chunk, bounds: Bounds) -> Any:
 
 def _batch_table(split: Split, chunk: Chunk, chosen: Any, options: ReadOptions, schema: Schema) -> Table:
     headers = chunk.headers.select(chosen)
-    problems = [chunk.problems.get(index) for index in chosen.tolist()] if chunk.problems else None
-    columns = {
-        **place_values(split.file),
-        "position": pa.array(chunk.origin + headers.start),
-        "base_offset": pa.array(headers.base_offset),
-        "last_offset": pa.array(headers.last_offset),
-        "count": pa.array(headers.count.astype(np.int32)),
-        "epoch": pa.array(headers.epoch.astype(np.int32)),
-        "length": pa.array(headers.size.astype(np.int32)),
-        "crc": pa.array(headers.crc),
-        "attributes": pa.array(headers.attributes.astype(np.int32)),
-        "codec": pa.array(_CODEC_NAMES[headers.codec], type=pa.string()),
-        "base_timestamp": timestamps(_dates(headers.base_timestamp)),
-        "max_timestamp": timestamps(_dates(headers.max_timestamp)),
-        "control": pa.array(headers.is_control),
-        "crc_ok": pa.array(chunk.crc_ok[chosen]) if options.verify_crc else None,
-        "chain_ok": pa.array(chunk.chain_ok[chosen]),
-        "problem": None if problems is None else problems,
-    }
+    columns: dict[str, Any] = {**place_values(split.file)}
+    for name in schema.names:
+        if name in _OF_HEADERS:
+            columns[name] = _OF_HEADERS[name](headers)
+    columns["position"] = pa.array(chunk.origin + headers.start)
+    columns["crc_ok"] = pa.array(chunk.crc_ok[chosen]) if options.verify_crc else None
+    columns["chain_ok"] = pa.array(chunk.chain_ok[chosen])
+    columns["problem"] = [chunk.problems.get(index) for index in chosen.tolist()] if chunk.problems else None
     return table_of(columns, len(chosen), schema)
 
 
 def _dates(millis: Any) -> Any:
     """Return the timestamps, -1 (none) in place of one that cannot be a date: the raw bytes are still in the file."""
     return np.where(abs(millis) > _MILLIS_MAX, -1, millis)
+
+
+_OF_HEADERS: Final[dict[str, Callable[[Headers], Any]]] = {
+    "base_offset": lambda headers: pa.array(headers.base_offset),
+    "last_offset": lambda headers: pa.array(headers.last_offset),
+    "count": lambda headers: pa.array(headers.count.astype(np.int32)),
+    "epoch": lambda headers: pa.array(headers.epoch.astype(np.int32)),
+    "length": lambda headers: pa.array(headers.size.astype(np.int32)),
+    "crc": lambda headers: pa.array(headers.crc),
+    "attributes": lambda headers: pa.array(headers.attributes.astype(np.int32)),
+    "codec": lambda headers: pa.array(_CODEC_NAMES[headers.codec], type=pa.string()),
+    "base_timestamp": lambda headers: timestamps(_dates(headers.base_timestamp)),
+    "max_timestamp": lambda headers: timestamps(_dates(headers.max_timestamp)),
+    "control": lambda headers: pa.array(headers.is_control),
+}
+"""Columns of batches that their headers tell; only those that are asked for are made."""
 
 
 def file_table(split: Split, options: ReadOptions, schema: Schema) -> Table:

@@ -15,13 +15,14 @@ import attrs
 from kraftlib.analysis.audit import FIXED, LOG, Audit, audit_options, concluded, index_of, scope_of
 from kraftlib.analysis.audit_findings import Finding
 from kraftlib.analysis.audit_judge import IndexOf, LogJudge
-from kraftlib.analysis.audit_rows import ReplicaRange, Row, collapsed, rows_of
+from kraftlib.analysis.audit_rows import ReplicaRange, collapsed, rows_of
 from kraftlib.analysis.audit_snapshots import snapshot_findings
 from kraftlib.analysis.audit_stretches import STRETCH, STRETCHES, told_apart
 from kraftlib.analysis.log_files import Log
 from kraftlib.analysis.metadata_state import FoldError
 from kraftlib.analysis.options import ReadOptions, pin_text
 from kraftlib.analysis.reading import schema_for
+from kraftlib.analysis.schemas import Schema
 from kraftlib.analysis.splits import pin
 from kraftlib.spark.jobs.compact import metadata
 from kraftlib.spark.tables import load, register
@@ -29,12 +30,6 @@ from kraftlib.spark.tables import load, register
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ROW: Final = (
-    "replica string, segment string, position bigint, base_offset bigint, last_offset bigint, epoch int,"
-    " length bigint, crc bigint, crc_ok boolean, problem string, batches bigint,"
-    " end struct<segment: string, position: bigint>"
-)
-"""`Row` as Spark sees it."""
 FINDING: Final = (
     "cluster string, topic string, partition int, replica string, kind string, start_offset bigint, end_offset bigint,"
     " segment string, position bigint, what string, batches bigint"
@@ -42,6 +37,8 @@ FINDING: Final = (
 """`Finding` as Spark sees it."""
 TASK_BYTES: Final = "512m"
 """The bytes of a task, unless the caller says otherwise. A row stands for many batches, so the cost is in the tasks."""
+CHUNK_BYTES: Final = "2m"
+"""The bytes that a task reads at once: so few are still in the cache of the processor when their checksums are made."""
 
 
 def audit(spark: SparkSession, path: str | os.PathLike[str], **options: object) -> Audit:
@@ -53,7 +50,13 @@ def audit(spark: SparkSession, path: str | os.PathLike[str], **options: object) 
 
     # A log that grows while it is read must not look like one that lacks something.
     asked = audit_options(path, **options)
-    given = {"maxPartitionBytes": TASK_BYTES, **options, **FIXED, "pin": pin_text(pin(asked))}
+    given = {
+        "maxPartitionBytes": TASK_BYTES,
+        "chunkBytes": CHUNK_BYTES,
+        **options,
+        **FIXED,
+        "pin": pin_text(pin(asked)),
+    }
     rows = _stretches(spark, path, given).withColumn("replica", f.coalesce("replica", f.lit("")))
     told = f.struct(*(name for name in STRETCHES.names if name not in (*LOG, "stretch")))
     beside = rows.groupBy(*LOG, "stretch").agg(f.collect_list(told).alias("told")).persist()
@@ -73,16 +76,12 @@ def _judged(suspects: DataFrame, ranges: Sequence[ReplicaRange], options: ReadOp
     from pyspark.sql import functions as f
 
     # Plain functions: those of Arrow want pandas (see `compact`).
-    apart = f.udf(_Apart(options), f"struct<more: bigint, rows: array<struct<{ROW}>>>", useArrow=False)
-    judge = f.udf(_Judge(ranges, index_of(options)), f"array<struct<{FINDING}>>", useArrow=False)
-    by_log = (
-        suspects.select(*LOG, apart("told").alias("apart"))
-        .groupBy(*LOG)
-        .agg(f.flatten(f.collect_list("apart.rows")).alias("rows"), f.sum("apart.more").alias("more"))
-    )
-    found = by_log.select("more", judge(*LOG, "rows").alias("findings")).collect()
-    findings = [Finding(**finding.asDict()) for row in found for finding in row.findings]
-    return findings, sum(row.more for row in found)
+    kind = f"struct<more: bigint, findings: array<struct<{FINDING}>>>"
+    judge = f.udf(_Judge(ranges, index_of(options), schema_for(options)), kind, useArrow=False)
+    by_log = suspects.groupBy(*LOG).agg(f.collect_list("told").alias("told"))
+    found = [row.judged for row in by_log.select(judge(*LOG, "told").alias("judged")).collect()]
+    findings = [Finding(**finding.asDict()) for judged in found for finding in judged.findings]
+    return findings, sum(judged.more for judged in found)
 
 
 def _metadata_rows(spark: SparkSession, path: str, **options: object) -> Iterator[tuple[bytes, bytes]]:
@@ -99,34 +98,27 @@ def _metadata_rows(spark: SparkSession, path: str, **options: object) -> Iterato
         raise FoldError(f"{path} cannot be folded: {error}") from error
 
 
-class _Apart:
-    """Tells the batches of a stretch apart, and long runs of them as one row; works in an executor."""
-
-    def __init__(self, options: ReadOptions) -> None:
-        self._schema = schema_for(options)
-
-    def __call__(self, told: Sequence[Any]) -> tuple[int, list[tuple[Any, ...]]]:
-        place: dict[str, Any] = dict.fromkeys(LOG)
-        rows = rows_of(told_apart(({**place, **one.asDict()} for one in told), self._schema))
-        counted = sum({bytes(one.content): one.batches for one in told}.values())
-        different = len({(row.base_offset, row.content) for row in rows})
-        return different - counted, [attrs.astuple(row, recurse=False) for row in collapsed(rows)]
-
-
 class _Judge:
-    """Judges one log; works in an executor."""
+    """Tells the batches of the stretches of one log apart, and judges them; works in an executor."""
 
-    def __init__(self, ranges: Sequence[ReplicaRange], index_of: IndexOf) -> None:
+    def __init__(self, ranges: Sequence[ReplicaRange], index_of: IndexOf, schema: Schema) -> None:
         self._ranges = ranges
         self._index_of = index_of
+        self._schema = schema
 
     def __call__(
-        self, cluster: str | None, topic: str | None, partition: int | None, told: Sequence[Any]
-    ) -> list[tuple[Any, ...]]:
+        self, cluster: str | None, topic: str | None, partition: int | None, stretches: Sequence[Sequence[Any]]
+    ) -> tuple[int, list[tuple[Any, ...]]]:
         log = cluster, topic, partition
-        rows = [Row(**{**one.asDict(), "end": one.end and tuple(one.end)}) for one in told]
+        place: dict[str, Any] = dict(zip(LOG, log, strict=True))
+        more, rows = 0, []
+        for told in stretches:
+            apart = rows_of(told_apart(({**place, **one.asDict()} for one in told), self._schema))
+            counted = sum({bytes(one.content): one.batches for one in told}.values())
+            more += len({(row.base_offset, row.content) for row in apart}) - counted
+            rows += collapsed(apart)
         ranges = [found for found in self._ranges if found.log == log]
-        return [attrs.astuple(finding) for finding in LogJudge(log, rows, ranges, self._index_of).findings()]
+        return more, [attrs.astuple(finding) for finding in LogJudge(log, rows, ranges, self._index_of).findings()]
 
 
 def _stretches(spark: SparkSession, path: str | os.PathLike[str], given: Mapping[str, object]) -> DataFrame:
