@@ -2,14 +2,18 @@
 
 Names that a controller gives by itself (ids of topics, rules and tokens, epochs of brokers) differ from one to the
 next. A topic's id becomes its name, and the others are numbered in the order in which they appear, so that what two
-controllers do is compared as plain data. So is the order of rows and records: Kafka has that of a hash map.
+controllers do is compared as plain data. So is the order of rows and records: Kafka has that of a hash map. Times
+become hours from now.
 """
 
 from __future__ import annotations
 
 import enum
+import hashlib
+import hmac
 import socket
 import struct
+import time
 from typing import Any, Final
 from uuid import UUID
 
@@ -20,6 +24,12 @@ from kraftlib.codec.declared import write
 from kraftlib.controller import ClusterState
 from kraftlib.metadata.frame import decode_record
 from kraftlib.metadata.log_records import NoOpRecord
+from kraftlib.metadata.security_records import (
+    AccessControlEntryRecord,
+    DelegationTokenRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
+)
 from kraftlib.metadata.topic_records import RemoveTopicRecord, TopicRecord
 from kraftlib.records.batch import read_batches
 from kraftlib.types import METADATA_TOPIC_ID, Endpoint
@@ -36,6 +46,24 @@ OURS_BELOW: Final = 1 << 64
 NOT_COMPARED: Final = frozenset({"throttle_time_ms", "error_message"})
 """Fields of an answer. The words of an error are the business of each implementation."""
 
+SUPER_USER: Final = "ANONYMOUS"
+"""Who may do everything: nobody in particular."""
+
+KEY: Final = "the key of the tokens"
+HOUR_MS: Final = 3_600_000
+NEWS: Final = (
+    AccessControlEntryRecord,
+    DelegationTokenRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
+)
+"""What Kafka's controller reads in an image that follows its log."""
+
+
+def secret_of(token_id: str) -> bytes:
+    """Return what the owner of a delegation token shows."""
+    return hmac.digest(KEY.encode(), token_id.encode(), hashlib.sha512)
+
 
 class Asked:
     """One controller, and the brokers that somebody pretends to be."""
@@ -51,6 +79,12 @@ class Asked:
         """What its records make of the cluster."""
         self.has_deleted = False
         """Whether a topic was ever deleted."""
+        self.tokens: list[str] = []
+        """The delegation tokens that there ever were."""
+        self.has_news = False
+        """Whether there were `NEWS` since somebody cared."""
+        self.not_compared: frozenset[str] = frozenset()
+        """Settings that answers name on one side only, or with another default."""
         self._read_to = self._read_epoch = self._epoch = 0
         self._correlation_id = 0
         self._socket = socket.create_connection((endpoint.host, endpoint.port), timeout=PATIENCE_S)
@@ -72,7 +106,7 @@ class Asked:
         return message
 
     def forwarded(
-        self, request: Any, version: int | None = None, *, user: str = "ANONYMOUS", by_token: bool = False
+        self, request: Any, version: int | None = None, *, user: str = SUPER_USER, by_token: bool = False
     ) -> Any:
         """Return the answer to what a broker forwards for a user; that of the envelope, if it says that it is wrong."""
         version = request.valid_versions.last if version is None else version
@@ -96,6 +130,9 @@ class Asked:
         for record in found:
             self.state.replay(record)
             self.has_deleted |= isinstance(record, RemoveTopicRecord)
+            self.has_news |= isinstance(record, NEWS)
+            if isinstance(record, DelegationTokenRecord) and record.token_id not in self.tokens:
+                self.tokens.append(record.token_id)
             if isinstance(record, TopicRecord):
                 self.ids[record.topic_id] = f"topic {record.name}"
         return [record for record in found if not isinstance(record, NoOpRecord)]
@@ -126,7 +163,7 @@ class Asked:
                 **{name: self._field(name, getattr(value, name)) for name in fields if name not in NOT_COMPARED},
             }
         if isinstance(value, tuple | list):
-            rows = [self.plain(one) for one in value]
+            rows = [self.plain(one) for one in value if getattr(one, "name", None) not in self.not_compared]
             return sorted(rows, key=repr) if rows and isinstance(rows[0], dict) else rows
         if isinstance(value, UUID) and value.int >= OURS_BELOW:
             return self.ids.setdefault(value, f"id {len(self.ids)}")
@@ -139,4 +176,10 @@ class Asked:
             return f"epoch {self.epochs.index(value)}"
         if name == "port" and value == self._port:
             return "of this controller"
+        if name == "token_id" and value in self.tokens:
+            return f"token {self.tokens.index(value)}"
+        if name == "hmac" and value:
+            return [number for number, token_id in enumerate(self.tokens) if secret_of(token_id) == value]
+        if name.removesuffix("_ms").endswith("timestamp") and value > 0:
+            return f"in {round((value - time.time() * 1_000) / HOUR_MS)} hours"
         return self.plain(value)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
@@ -15,11 +13,10 @@ from kraftlib.wire.messages.delegation_tokens import (
     ExpireDelegationTokenRequest,
     RenewDelegationTokenRequest,
 )
-from tests.interop.asked import Asked
+from tests.interop.asked import HOUR_MS, Asked, secret_of
 from tests.interop.lab import Lab
-from tests.interop.test_admin_requests import KEY, controllers
+from tests.interop.test_admin_requests import controllers
 
-HOUR_MS: Final = 3_600_000
 Create = CreateDelegationTokenRequest
 
 
@@ -53,7 +50,7 @@ def told(there: Asked) -> list[tuple[Any, ...]]:
         note(made, at=made.issue_timestamp_ms)
         names = (made.principal_type, made.principal_name, made.token_requester_principal_name)
         found.append((*names, round((made.max_timestamp_ms - made.issue_timestamp_ms) / HOUR_MS, 1)))
-        assert made.error_code or made.hmac == hmac.digest(KEY.encode(), made.token_id.encode(), hashlib.sha512)
+        assert made.error_code or made.hmac == secret_of(made.token_id)
         return made
 
     bob = Create.CreatableRenewers(principal_type="User", principal_name="bob")
