@@ -4,6 +4,9 @@ A task of a Python source keeps two processes busy, a worker that decodes and th
 on a machine with two idle processors uses more than one of them, and cannot become twice as fast by a second task. What
 a second processor is worth is seen where local[1] has one processor and local[2] has two: that figure has the goal.
 
+The plan, the start of the tasks and the compiler of the JVM take as long for a small log as for a large one, and hardly
+less with a second processor. So the log has four times the size of the others.
+
     python -m tests.spark.bench.cores PATH MASTER ROUNDS
 """
 
@@ -12,10 +15,14 @@ from __future__ import annotations
 import json
 import sys
 import time
+from typing import Final
 
 from tests.spark.bench import data
 from tests.spark.bench.frame import Context, Figure
 from tests.spark.bench.whole import whole
+
+LOGS: Final = 4
+"""The size of the log, in sizes of the logs of other figures."""
 
 SESSIONS = {"one processor": ("local[1]", 1), "local[1]": ("local[1]", 2), "local[2]": ("local[2]", 2)}
 
@@ -38,7 +45,7 @@ def scan(path: str, master: str, rounds: int) -> float:
 def measure(context: Context) -> list[Figure]:
     """Return the ratio of the least seconds of each kind of session; every kind runs once in each of two turns."""
     path = context.directory / "log"
-    data.log(path, context.megabytes)
+    data.log(path, LOGS * context.megabytes)
     seconds: dict[str, list[float]] = {name: [] for name in SESSIONS}
     for _ in range(2):
         for name, (master, processors) in SESSIONS.items():
