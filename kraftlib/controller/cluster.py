@@ -86,6 +86,16 @@ class Cluster:
         broker = self.brokers.get(broker_id)
         return broker is not None and not broker.fenced and not broker.in_controlled_shutdown
 
+    def takers(self) -> dict[int, RegisterBrokerRecord]:
+        """Return the brokers among which new replicas are placed: they do not shut down, and they have a log directory
+        that is not cordoned (KIP-1066)."""
+        return {
+            number: broker
+            for number, broker in self.brokers.items()
+            if not broker.in_controlled_shutdown
+            and not (broker.cordoned_log_dirs and set(broker.log_dirs) <= set(broker.cordoned_log_dirs))
+        }
+
     def current(self, broker_id: int, broker_epoch: int) -> RegisterBrokerRecord:
         """Return the registration of a broker that names this epoch. Raises: RefusedError, if there is none."""
         broker = self.brokers.get(broker_id)

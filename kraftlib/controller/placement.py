@@ -22,18 +22,17 @@ def place(
 
     Raises: RefusedError with INVALID_REPLICATION_FACTOR, if there are too few brokers, or no active one.
     """
-    usable = {number: broker for number, broker in cluster.brokers.items() if not broker.in_controlled_shutdown}
+    usable = cluster.takers()
     active = [number for number in usable if not usable[number].fenced]
-    if replication_factor > len(usable):
-        raise RefusedError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Unable to replicate the partition {replication_factor} time(s): The target replication factor of "
-            f"{replication_factor} cannot be reached because only {len(usable)} broker(s) are registered.",
-        )
     if not active:
-        raise RefusedError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Unable to replicate the partition {replication_factor} time(s): All brokers are currently fenced.",
+        raise _refused(
+            replication_factor, "All brokers are currently fenced, or have all their log directories cordoned."
+        )
+    if replication_factor > len(usable):
+        raise _refused(
+            replication_factor,
+            f"The target replication factor of {replication_factor} cannot be reached because only {len(usable)} "
+            "broker(s) are registered or some brokers have all their log directories cordoned.",
         )
     fenced = [number for number in usable if usable[number].fenced]
     start = random.randrange(len(active))
@@ -44,6 +43,11 @@ def place(
         _spread(racks, chain(_from(first, turn), _from(last, turn)), replication_factor, rack_count)
         for turn in range(start, start + partitions)
     ]
+
+
+def _refused(replication_factor: int, reason: str) -> RefusedError:
+    text = f"Unable to replicate the partition {replication_factor} time(s): {reason}"
+    return RefusedError(ErrorCode.INVALID_REPLICATION_FACTOR, text)
 
 
 def _striped(racks: Mapping[int, str], brokers: Iterable[int]) -> list[int]:

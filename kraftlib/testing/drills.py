@@ -226,12 +226,17 @@ def news(world: World, random: chance.Random) -> None:
     """NEWS: followers and observers of a quiet log learn of a commit without waiting for the end of their Fetch."""
     recoder = world.network.recoder
     one_in, recoder.one_in = recoder.one_in, 0  # older versions of Fetch do not say which high watermark is known
-    world.run_for(2 * next(iter(world.nodes.values())).config.fetch_max_wait_ms)
+    config = next(iter(world.nodes.values())).config
+    world.run_for(2 * config.fetch_max_wait_ms)
     leader = world.leader()
     if leader is None:
         return
     call = world.workload.append_to(leader)
-    limit_ms = work_ms(world) + 2 * ASK_EVERY_MS  # the executor asks the core for its deadline every so often
+    limit_ms = work_ms(world) + config.append_linger_ms
+    limit_ms += 2 * ASK_EVERY_MS  # the executor asks the core for its deadline every so often
+    observers = len(world.nodes) - len(world.living_voters())
+    if observers > config.observers_at_once:  # they are told one after the other
+        limit_ms += observers * max(config.observer_round_ms, ASK_EVERY_MS)
 
     def known() -> bool:
         return all((node.process.replica.high_watermark or 0) >= goal for node in world.nodes.values() if node.process)

@@ -49,3 +49,24 @@ def test_fenced_brokers_come_last_and_those_that_leave_not_at_all() -> None:
     world.beat(1, want_fence=True)
     with pytest.raises(RefusedError, match="fenced"):
         place(cluster, partitions=1, replication_factor=1, random=random.Random(1))
+
+
+def test_a_broker_whose_directories_are_all_cordoned_gets_nothing_that_nobody_has_placed() -> None:
+    world = World().with_brokers(1, 2, 3)
+    directories = {number: world.state.cluster.brokers[number].log_dirs for number in (1, 2, 3)}
+    world.beat(2, cordoned_log_dirs=directories[2])
+
+    def placed(factor: int) -> set[tuple[int, ...]]:
+        return set(place(world.state.cluster, partitions=8, replication_factor=factor, random=random.Random(1)))
+
+    assert placed(2) == {(1, 3), (3, 1)}
+    with pytest.raises(RefusedError, match=r"only 2 broker.*cordoned") as refused:
+        placed(3)
+    assert refused.value.code == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert world.create("by-hand", assignments=[[2]]).error_code == 0
+    world.beat(2, cordoned_log_dirs=())
+    assert len(placed(3)) > 1
+    for number in (1, 2, 3):
+        world.beat(number, cordoned_log_dirs=directories[number])
+    with pytest.raises(RefusedError, match="all their log directories cordoned"):
+        placed(1)
