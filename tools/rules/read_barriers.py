@@ -13,7 +13,7 @@ import attrs
 from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.roles import Follower, Leader
-from kraftlib.types import Offset, ReplicaKey
+from kraftlib.types import Offset, ReplicaId, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from kraftlib.wire.messages.read_barrier import ReadBarrierRequest, ReadBarrierResponse
@@ -198,8 +198,13 @@ class ReadRules(SceneRules):
     def _confirmations(self, number: int) -> int:
         """Return how many voters have confirmed this round, this replica among them."""
         scene = self.scene
-        others = [scene.voter_key(voter_id) for voter_id in scene.voters.latest if voter_id != scene.key.id]
-        return int(scene.is_voter) + sum(self._confirmed.get(key, 0) >= number for key in others)
+        others = [voter_id for voter_id in scene.voters.latest if voter_id != scene.key.id]
+        return int(scene.is_voter) + sum(self._confirmed_round(voter_id) >= number for voter_id in others)
+
+    def _confirmed_round(self, voter_id: ReplicaId) -> int:
+        """Return the last round that a voter has confirmed, also before the log named its directory."""
+        unnamed = self._confirmed.get(ReplicaKey(voter_id), 0)
+        return max(unnamed, self._confirmed.get(self.scene.voter_key(voter_id), 0))
 
     # --- RC13: voters are asked ---------------------------------------------------------------------------------------
 
@@ -208,7 +213,7 @@ class ReadRules(SceneRules):
         if self._round is None or not self._reads:
             return
         for voter_id, seat in scene.voters.latest.items():
-            if voter_id == scene.key.id or self._confirmed.get(scene.voter_key(voter_id), 0) >= self._round[0]:
+            if voter_id == scene.key.id or self._confirmed_round(voter_id) >= self._round[0]:
                 continue
             place = scene.place_of(seat.places)
             if place is not None and not scene.awaits(voter_id) and not self._rests(voter_id):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from kraftlib.consensus import events as ev
+from kraftlib.consensus.roles import Leader
 from kraftlib.types import ZERO_UUID, ReplicaKey
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest
 from kraftlib.wire.messages.fetch import FetchRequest
@@ -51,6 +52,8 @@ class RefusalRules(SceneRules):
         expected = self._mistake(event)
         for reason in LOOKED_AT:
             count = self.scene.state.refused.get(reason, 0)
+            if reason == WENT_BACK and type(self.scene.role) is not Leader:
+                self._counts[reason] = count  # it has resigned since, and what its voters had fetched is forgotten
             if count - self._counts[reason] != (reason == expected):
                 more = count - self._counts[reason]
                 raise self.broken("RC25", f"{reason!r} is counted {more} times, expected was {expected!r}")
