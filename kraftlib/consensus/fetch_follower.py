@@ -119,16 +119,26 @@ def _fetch_request(state: ReplicaState, position: OffsetAndEpoch, *, anonymous: 
     )
     role = state.role_state
     is_known = isinstance(role, Follower) and role.has_fetched
-    # The leader takes FULL_DISK_MAX_BYTES for a full disk, whatever limit is configured.
-    max_bytes = FULL_DISK_MAX_BYTES if state.disk_full else max(state.config.fetch_max_bytes, FULL_DISK_MAX_BYTES + 1)
     return FetchRequest(
         cluster_id=state.cluster_id,
         replica_state=FetchRequest.ReplicaState(replica_id=-1 if anonymous else state.key.id),
         max_wait_ms=max_wait_ms,
-        max_bytes=max_bytes,
+        max_bytes=_max_bytes(state),
         topics=(FetchRequest.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=(partition,)),),
         unknown_tagged_fields=() if is_known else introduction(state),
     )
+
+
+def _max_bytes(state: ReplicaState) -> int:
+    """Return how much a Fetch asks for: at most half of the disk reserve.
+
+    An answer and a vote fit into it when another program fills the disk. The leader takes FULL_DISK_MAX_BYTES for a
+    full disk.
+    """
+    if state.disk_full:
+        return FULL_DISK_MAX_BYTES
+    wanted, reserve = state.config.fetch_max_bytes, state.config.disk_reserve_bytes
+    return max(min(wanted, reserve // 2) if reserve else wanted, FULL_DISK_MAX_BYTES + 1)
 
 
 def handle_fetch_response(

@@ -375,6 +375,16 @@ def test_a_follower_with_a_full_disk_takes_nothing_and_stays_a_follower() -> Non
     assert [action for action in actions if isinstance(action, AppendToLog)]
 
 
+@pytest.mark.parametrize(
+    ("wanted", "reserve", "asked"), [(1_000, 8_000, 1_000), (8_000, 8_000, 4_000), (8_000, 2, 2), (8_000, 0, 8_000)]
+)
+def test_a_follower_asks_for_what_its_disk_reserve_can_hold(wanted: int, reserve: int, asked: int) -> None:
+    """One answer and a vote fit into the reserve, if somebody else fills the disk before the answer is here."""
+    core = follower(1, 1, fetch_max_bytes=wanted, disk_reserve_bytes=reserve)
+
+    assert outstanding_to(core, 2).request.max_bytes == asked
+
+
 def doubting(*epochs: int, epoch: int, servers: tuple[Endpoint, ...]) -> tuple[Replica, list[SendRequest]]:
     """A follower of 2 whose Fetches have failed twice, and the Fetches by which it asks others who leads."""
     core = follower(*epochs, epoch=epoch, leader_id=2, bootstrap_servers=servers)

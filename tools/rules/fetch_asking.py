@@ -117,7 +117,10 @@ class Asking:
         seeks_end = state.amnesia is not None and state.amnesia.leader_epoch != state.epoch
         begins_repair = bool(state.log.holes) and question is not None and not question.fills
         at_once = question is None or seeks_end or begins_repair
-        max_bytes = 1 if state.disk_full else max(state.config.fetch_max_bytes, 2)
+        limits = [state.config.fetch_max_bytes]
+        if state.config.disk_reserve_bytes:
+            limits.append(state.config.disk_reserve_bytes // 2)
+        max_bytes = 1 if state.disk_full else max(min(limits), 2)
         return 0 if at_once else state.config.fetch_max_wait_ms, max_bytes
 
     def _look_at_introduction(self, request: FetchRequest, role: object) -> None:

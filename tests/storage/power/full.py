@@ -1,7 +1,8 @@
 """Disks that are really full: small file systems under a real quorum, and what it makes of them.
 
 ext4 on loop images, and memory; of the leader, of a follower, or of all three; filled by what the quorum itself
-appends, or at once by somebody else, down to the last byte, while appends are under way. Meanwhile a leader refuses
+appends, or at once by somebody else, down to the last byte, while appends are under way, or while a follower is behind
+by more than its reserve. Meanwhile a leader refuses
 appends with an error that says so, goes on to serve, and can resign: the next election has to be written to those
 disks. When there is space again all goes on by itself, and whatever was acknowledged is in every log.
 
@@ -43,6 +44,9 @@ VALUE_BYTES = 20_000
 SEGMENT_BYTES = 8 << 20
 PATIENCE_S = 60.0
 WRITERS = 8
+FETCH_BYTES = 2 * RESERVE_BYTES
+BEHIND = FETCH_BYTES // VALUE_BYTES
+"""The number of records that a follower lacks when its disk is filled."""
 BALLAST = "ballast"
 TIMING = {
     "election_timeout_ms": 300,
@@ -62,7 +66,7 @@ class Case:
     whose: str
     """leader, follower or all."""
     how: str
-    """appends or ballast."""
+    """appends, ballast or lag."""
     acknowledged: int = 0
     refused: int = 0
     elections: int = 0
@@ -98,6 +102,7 @@ class Quorum:
                 directory=directory,
                 disk_reserve_bytes=RESERVE_BYTES,
                 segment_bytes=SEGMENT_BYTES,
+                fetch_max_bytes=FETCH_BYTES,
                 engine="inline",
                 **TIMING,
             )
@@ -142,6 +147,20 @@ class Quorum:
                 raise TimeoutError(f"{what}: not within {PATIENCE_S:.0f} s")
             await asyncio.sleep(0.02)
 
+    def cut_off(self, node_id: int) -> None:
+        """Let no other replica reach this one."""
+        self._hub.isolate(Endpoint("replica", node_id))
+
+    def heal(self) -> None:
+        """Let all replicas reach each other again."""
+        self._hub.heal_all()
+
+    def failures(self) -> None:
+        """Name the replicas that have stopped themselves."""
+        for client in self.clients.values():
+            if (failure := client.status().failure) is not None:
+                self.case.bad.append(failure)
+
     def losses(self) -> None:
         """Open all three directories again, and look for what was acknowledged."""
         for node_id, directory in self._directories.items():
@@ -167,10 +186,18 @@ async def live(quorum: Quorum) -> None:
     ][: 3 if case.whose == "all" else 1]
     if case.how == "ballast":
         writing = [asyncio.ensure_future(_append_for(quorum, 15)) for _ in range(WRITERS)]
-        await asyncio.sleep(0.05)
+        await _append_for(quorum, 4)
         for node_id in hit:
             fill(quorum._directories[node_id].parent, leave=0)
         await asyncio.gather(*writing)
+    elif case.how == "lag":
+        for node_id in hit:
+            quorum.cut_off(node_id)
+        for _ in range(BEHIND):
+            await quorum.append()
+        for node_id in hit:
+            fill(quorum._directories[node_id].parent, leave=0)
+        quorum.heal()
     else:
         for node_id in hit:
             fill(quorum._directories[node_id].parent, leave=4 << 20)
@@ -199,9 +226,6 @@ async def live(quorum: Quorum) -> None:
         if not await quorum.append():
             case.bad.append("there is space, and an append is refused")
     await quorum.until("they do not come together", lambda: _is_alike(quorum))
-    for client in quorum.clients.values():
-        if client.status().failure is not None:
-            case.bad.append(f"replica {client.node_id} stopped itself: {client.status().failure}")
 
 
 async def _live_on(quorum: Quorum, hit: Sequence[int]) -> None:
@@ -289,6 +313,7 @@ def try_case(top: Path, case: Case) -> Case:
             try:
                 await live(quorum)
             finally:
+                quorum.failures()
                 for client in quorum.clients.values():
                     with contextlib.suppress(KraftError):
                         await client.shutdown(timeout_ms=0)
@@ -326,7 +351,7 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(dir=options.directory, prefix="kraftlib-full-") as top:
         for system in ("ext4", "tmpfs"):
             for whose in ("leader", "follower", "all"):
-                for how in ("appends", "ballast"):
+                for how in ("appends", "ballast", *(["lag"] if whose == "follower" else [])):
                     if options.only not in Case(system, whose, how).name:
                         continue
                     cases.append(try_case(Path(top), Case(system, whose, how)))
