@@ -56,6 +56,7 @@ LAYERS: Final[dict[str, float]] = {
     "analysis": 5,
     "spark": 6,
     "compat": 6,  # the interfaces of others, on recipes
+    "migration": 6.5,  # reads with compat, and writes what the controller begins with
     "cli": 7,
 }
 # Options that are fields of RaftConfig. Such a module imports layer 0 only.

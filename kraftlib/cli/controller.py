@@ -16,15 +16,15 @@ import attrs
 from kraftlib.cli import formatting, observe
 from kraftlib.cli.collector import calm_collector
 from kraftlib.cli.config_file import FORMS, HELP, read_config
+from kraftlib.cli.importing import path_of
+from kraftlib.cli.progress import Bar
 from kraftlib.cli.run import log_to_stderr, run_loop, told_to_stop, until
+from kraftlib.compat.zookeeper import reader
 from kraftlib.config import RaftConfig
 from kraftlib.controller import ControllerConfig, MetadataController, format_controller
 from kraftlib.errors import ConfigError
 
-LIMITS = """\
-not supported yet:
-  migration from ZooKeeper. It does not serve a log in which a feature is in force that it
-  does not know: it says which, and ends."""
+LIMITS = "It does not serve a log in which a feature is in force that it does not know: it says which, and ends."
 
 
 NUMBERS: Final = [field for field in attrs.fields(ControllerConfig) if type(field.default) is int]
@@ -42,7 +42,7 @@ def _secret_in(path: str | None) -> str | None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the three commands."""
+    """Declare the commands."""
     parser.description = "A metadata controller on which brokers of Apache Kafka 3.9 to 4.3 run."
     parser.epilog = (
         "examples:\n"
@@ -80,6 +80,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     status = action("status", help="show the cluster: active controller, brokers, topics, configurations")
     observe.add_arguments(status)
     status.set_defaults(once=True)
+    importing = action("import-zookeeper", help="make a checkpoint of what Kafka 3.x has in ZooKeeper; brokers stopped")
+    importing.add_argument("source", metavar="SOURCE", help="HOST:PORT,…; or dataDir, and dataLogDir, of one server")
+    importing.add_argument("directory", metavar="DIR", help="where `kraftlib restore` will find the checkpoint")
+    importing.add_argument("--path", default="/", help="Kafka's chroot, the path in zookeeper.connect (/)")
+    importing.add_argument("--auth-file", metavar="FILE", help="file with USER:PASSWORD, for the digest scheme")
+    importing.add_argument("--timeout-ms", type=int, default=60_000, metavar="MS", help="time to connect (60000)")
+    importing.add_argument("--output", choices=("text", "json"), default="text", help="form of the result")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -89,6 +96,8 @@ def run(options: argparse.Namespace) -> int:
     if options.action == "status":
         options.once = True
         return observe.run(options)
+    if options.action == "import-zookeeper":
+        return _import_zookeeper(options)
     config = read_config(options.config)
     own = ControllerConfig(
         **{field.name: getattr(options, field.name) for field in NUMBERS},
@@ -99,6 +108,19 @@ def run(options: argparse.Namespace) -> int:
     )
     log_to_stderr(logging.DEBUG if options.debug else logging.INFO if options.verbose else logging.WARNING)
     run_loop(config, _serve(config, own))
+    return 0
+
+
+def _import_zookeeper(options: argparse.Namespace) -> int:
+    files = [part for part in options.source.split(",") if Path(part).is_dir()]
+    path = path_of(options)
+    with reader(options.source, path, files=files, auth_file=options.auth_file, timeout_ms=options.timeout_ms) as read:
+        from kraftlib.migration.checkpoint import import_nodes  # which needs kazoo
+
+        source = read()
+        with Bar("translated", len(source.nodes), unit="nodes") as bar:
+            found = import_nodes(source, path, Path(options.directory), read_again=read, progress=bar.advance)
+    print(found.to_json() if options.output == "json" else found)
     return 0
 
 

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kraftlib.cli.login import add_login_arguments, login_of
 from kraftlib.cli.usage import UsageError, servers_of
+from kraftlib.compat.zookeeper import reader
 from kraftlib.coordination.net.client import connect
-from kraftlib.errors import ConfigError, TimedOutError
 from kraftlib.recipes import kraft
 from kraftlib.recipes.session import Session
 from kraftlib.wire_client import Login
@@ -75,31 +74,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Import; 1 if the source is never found equal to the copy."""
     servers_of(options)  # their mistakes are reported before a server is asked
-    if options.kind == "etcd":
-        if options.every is not None or options.auth_file is not None:
-            raise UsageError("--every and --auth-file are for a running ZooKeeper")
-        return asyncio.run(_import_etcd(options))
-    options.path = "/" if options.path is None else options.path
-    try:
-        import kraftlib.compat.kazoo  # noqa: F401
-    except ModuleNotFoundError as error:
-        if error.name != "kazoo":
-            raise
-        raise ConfigError(str(error)) from error
-    if options.path != "/" and (not options.path.startswith("/") or "" in options.path.split("/")[1:]):
-        raise UsageError(f"--path {options.path!r}: a path begins with / and has no empty part")
+    if options.kind != "zookeeper" and (options.every is not None or options.auth_file is not None):
+        raise UsageError("--every and --auth-file are for a running ZooKeeper")
     if options.every is not None and not 0 < options.every < float("inf"):
         raise UsageError(f"--every {options.every}: name a number of seconds above 0")
-    if options.kind == "zookeeper":
-        client = _client(options)
-        try:
-            return asyncio.run(_main(options, partial(_read_server, client, options.path)))
-        finally:
-            client.stop()
-            client.close()
-    if options.every is not None or options.auth_file is not None:
-        raise UsageError("--every and --auth-file are for a running ZooKeeper")
-    return asyncio.run(_main(options, partial(_read_files, options.source.split(","), options.path)))
+    if options.kind == "etcd":
+        return asyncio.run(_import_etcd(options))
+    options.path = path_of(options)
+    files = options.source.split(",") if options.kind == "zookeeper-files" else ()
+    with reader(
+        options.source, options.path, files=files, auth_file=options.auth_file, timeout_ms=options.timeout_ms
+    ) as read:
+        return asyncio.run(_main(options, read))
+
+
+def path_of(options: argparse.Namespace) -> str:
+    """Return `--path`, the root if it is not given. Raises: UsageError."""
+    path: str = "/" if options.path is None else options.path
+    if path != "/" and (not path.startswith("/") or "" in path.split("/")[1:]):
+        raise UsageError(f"--path {path!r}: a path begins with / and has no empty part")
+    return path
 
 
 async def _import_etcd(options: argparse.Namespace) -> int:
@@ -128,18 +122,6 @@ async def _import_etcd(options: argparse.Namespace) -> int:
     return 1
 
 
-def _read_server(client: Any, path: str) -> Source:
-    from kraftlib.compat.kazoo.source import read_source
-
-    return read_source(client, path)
-
-
-def _read_files(directories: Sequence[str], path: str) -> Source:
-    from kraftlib.compat.kazoo.zookeeper_files import read_files
-
-    return read_files([Path(directory) for directory in directories], path)
-
-
 async def _main(options: argparse.Namespace, read: Callable[[], Source]) -> int:
     from kraftlib.compat.kazoo.importing import Importer
 
@@ -158,26 +140,6 @@ async def _main(options: argparse.Namespace, read: Callable[[], Source]) -> int:
                 source = await asyncio.to_thread(read)
         finally:
             await session.close()
-
-
-def _client(options: argparse.Namespace) -> Any:
-    """Return a client of ZooKeeper that is connected. Raises: ConfigError; TimedOutError."""
-    from kazoo.client import KazooClient
-    from kazoo.handlers.threading import KazooTimeoutError
-
-    auth = None
-    if options.auth_file is not None:
-        try:
-            auth = [("digest", Path(options.auth_file).read_text(encoding="utf-8").strip())]
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"--auth-file {options.auth_file}: {error}") from error
-    client = KazooClient(hosts=options.source, auth_data=auth)
-    try:
-        client.start(timeout=options.timeout_ms / 1_000)
-    except KazooTimeoutError as error:
-        client.close()
-        raise TimedOutError(f"no server of ZooKeeper at {options.source} within {options.timeout_ms} ms") from error
-    return client
 
 
 async def _once(importer: Importer, source: Source, read: Callable[[], Source]) -> int:

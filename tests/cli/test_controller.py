@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.cli.conftest import Command
 from tests.cli.processes import free_port, running
+from tests.migration.tree import source, write_files
 
 
 def configuration(directory: Path) -> tuple[Path, str]:
@@ -40,3 +41,25 @@ def test_the_directory_of_another_replica_is_not_taken(kraftlib: Command, tmp_pa
     assert refused.status == 1
     assert "kraftlib controller format" in refused.err
     assert kraftlib("controller", "run", "-c", path, "--num-partitions", 0).err.count("num_partitions=0") == 1
+
+
+def test_what_kafka_had_in_zookeeper_becomes_a_checkpoint(kraftlib: Command, tmp_path: Path) -> None:
+    nodes = source(top="/kafka")
+    write_files(nodes, tmp_path / "data")
+    words = ("controller", "import-zookeeper", tmp_path / "data")
+    found = kraftlib(*words, tmp_path / "new", "--path", "/kafka", "--output", "json")
+    assert (found.status, found.err) == (0, "")
+    told = json.loads(found.out)
+    assert (told["cluster_id"], told["metadata_version"]) == ("dAeUCHuXTu2U-Y8PVOAJ2g", 21)
+    assert told["records"]["TopicRecord"] == 2
+    text = kraftlib(*words, tmp_path / "text", "--path", "/kafka")
+    assert "2 TopicRecord" in text.out
+    assert "brokers 1, 2, 3: no controller may have one of these ids" in text.out
+    assert "name Kafka's chroot" in kraftlib(*words, tmp_path / "none").err
+    assert kraftlib(*words, tmp_path / "none", "--path", "kafka").status == 2
+
+    nodes.ephemeral_paths.add("/kafka/brokers/ids/1")
+    write_files(nodes, tmp_path / "running")
+    refused = kraftlib(*words[:2], tmp_path / "running", tmp_path / "none", "--path", "/kafka")
+    assert refused.status == 1
+    assert refused.err.startswith("kraftlib: brokers 1 still have sessions with ZooKeeper")

@@ -42,7 +42,7 @@ class Source:
     """A tree, as it was read. Nodes that changed meanwhile may be of different moments."""
 
     nodes: dict[str, SourceNode] = attrs.Factory(dict)
-    ephemeral: int = 0
+    ephemeral_paths: set[str] = attrs.Factory(set)
     """Nodes that are left out: their sessions stay with ZooKeeper."""
     special: int = 0
     """Containers and nodes with a time to live, which become ordinary nodes."""
@@ -57,6 +57,11 @@ class Source:
         return {path: sorted(names) for path, names in found.items()}
 
     @property
+    def ephemeral(self) -> int:
+        """The number of nodes that are left out."""
+        return len(self.ephemeral_paths)
+
+    @property
     def size(self) -> int:
         """Bytes of all values."""
         return sum(len(node.data or b"") for node in self.nodes.values())
@@ -64,7 +69,7 @@ class Source:
     def note(self, path: str, node: SourceNode, owner: int) -> None:
         """Take a node; `owner` is its ephemeralOwner."""
         if owner and not is_special(owner):
-            self.ephemeral += 1
+            self.ephemeral_paths.add(path)
             return
         self.special += owner != 0
         self.nodes[path] = node
