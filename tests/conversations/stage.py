@@ -201,6 +201,7 @@ class Stage:
             voters=tuple(StaticVoter(n, self.life.endpoint(n)) for n in (1, 2, 3)) if self.life.is_static else (),
             bootstrap_servers=() if self.life.is_static else tuple(self.life.endpoint(n) for n in (1, 2, 3)),
             fetch_max_bytes=8 << 20 if self.life.is_static else 1 << 20,
+            disk_reserve_bytes=16 << 20,
         )
         self.core = Replica(
             config,
