@@ -164,7 +164,9 @@ def handle_fetch_response(
                 back_off(state, outstanding)
             return actions
     if not _is_still_asked(state, role, outstanding.question):
-        # Our log is not what it was when we asked, and nothing in this answer fits it.
+        # Our log, or our vote, is not what it was when we asked: nothing in this answer fits. But the leader lives.
+        if outstanding.question is not None:
+            _note_answer(state, role)
         if not actions:
             back_off(state, outstanding)
         return actions
@@ -176,9 +178,14 @@ def handle_fetch_response(
         # Nothing new, and sooner than it could be: a leader that does not hold our Fetch is not asked again at once.
         pause_ms = min(state.jittered_backoff_ms(), state.config.fetch_max_wait_ms)
         state.connections.back_off(outstanding.destination, outstanding.sent_ms + pause_ms)
+    _note_answer(state, role)
+    return [*actions, *outcome]
+
+
+def _note_answer(state: ReplicaState, role: Follower) -> None:
+    """The leader has answered a Fetch over a connection that works: it lives."""
     note_sign_of_life(state, role)
     role.link, role.pre_votes_lost = Link.WHOLE, 0
-    return [*actions, *outcome]
 
 
 def _is_of_our_leader(

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from kraftlib.consensus.actions import PersistElection, SendRequest
+from kraftlib.consensus.actions import AppendToLog, PersistElection, SendRequest
 from kraftlib.consensus.events import ResponseReceived, TimeoutReached
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.replica import Replica
@@ -263,6 +263,28 @@ def test_it_says_who_it_is_again_once_it_votes_again() -> None:
     requests = [a.request for a in actions + wait(core, 600) if isinstance(a, SendRequest)]
     fetches = [request for request in requests if isinstance(request, FetchRequest)]
     assert fetches[-1].replica_state.replica_id == 1
+
+
+def test_the_answer_to_its_last_fetch_as_nobody_is_a_sign_of_life() -> None:
+    """It votes again while that Fetch is under way, and takes nothing from the answer. Its leader lives all the same:
+    with a fetch timeout of twice the time for which a leader may hold a Fetch, an election would begin."""
+    core = amnesiac()
+    answer(core, 2, epoch=3, leader_id=2)
+    wait(core, 100)
+    sends(core, high_watermark=2)
+    wait(core, 100)
+    timeout_ms, asked = core.state.config.fetch_timeout_ms, outstanding_to(core, 2)
+    answer_when_asked(core, 3, epoch=3)
+    assert not core.state.election.amnesiac
+    assert outstanding_to(core, 2) is asked
+    wait(core, timeout_ms - 400)
+    actions = reply(core, 2, fetch_response(epoch=3, leader_id=2, records=bytes(one_record(2).data), high_watermark=3))
+    assert not [action for action in actions if isinstance(action, AppendToLog)]
+    requests = [a.request for a in wait(core, 500) if isinstance(a, SendRequest)]
+    fetches = [request for request in requests if isinstance(request, FetchRequest)]
+
+    assert core.role is Role.FOLLOWER
+    assert [fetch.replica_state.replica_id for fetch in fetches] == [1]
 
 
 def test_it_follows_the_leader_that_introduces_itself_and_confirms_nothing() -> None:

@@ -236,6 +236,8 @@ def _fetch(life: Life, sent: Sent, response: Any, actions: Sequence[act.Action],
         life.fail(sent.destination)  # it knows of no leader either
         return
     if said.leader_id != life.part.leader_id or sent.question != before.question:
+        if said.leader_id == life.part.leader_id and sent.question is not None:
+            sign_of_life(life, life.part, certain=True)  # nothing else in it counts
         if not life.entered:
             life.fail(sent.destination)
         return

@@ -2,7 +2,7 @@
 
 | id | rule |
 |---|---|
-| RF24 | an answer counts if, and only if, it is of this leader and epoch and for what would be asked now |
+| RF24 | an answer counts for the log if, and only if, it is of this leader and epoch and for what would be asked now |
 | RF25 | of an answer that counts all that continues the log is appended, and nothing else ever is |
 | RF26 | the log is cut to the end that it has in common with its leader's, never below what is committed |
 | RF27 | a follower's high watermark is what its leader says, in any answer, as far as its log goes, and never falls |

@@ -66,8 +66,8 @@ def test_who_tells_the_leader_is_not_left_alone() -> None:
     assert learn_the_leader() is Role.FOLLOWER
     left_alone = Edit(
         "consensus.fetch_follower.handle_fetch_response",
-        "nothing in this answer fits it.\n        if not actions:",
-        "nothing in this answer fits it.\n        if True:",
+        "if not actions:\n            back_off(state, outstanding)\n        return actions\n    outcome",
+        "if True:\n            back_off(state, outstanding)\n        return actions\n    outcome",
     )
     with planted(Mutant("wrong", "it is", (left_alone,))), pytest.raises(BrokenRuleError, match="RP4"):
         learn_the_leader()
