@@ -170,8 +170,13 @@ def _of_an_old_voter(random: chance.Random, host: CoreHost, answer: Any) -> Any:
 
 
 def _batches(answer: Any) -> tuple[Batch, ...]:
-    partition = only(answer)
-    return read_batches(bytes(partition.records or b""), drop_incomplete=True)
+    """Return the whole batches of an answer; none, if it is bent already."""
+    if not _says_anything(answer):
+        return ()
+    try:
+        return read_batches(bytes(only(answer).records or b""), drop_incomplete=True)
+    except CorruptBatchError:
+        return ()
 
 
 def _joined(answer: Any, parts: list[bytes]) -> Any:
@@ -180,12 +185,7 @@ def _joined(answer: Any, parts: list[bytes]) -> Any:
 
 def _with_records_bent(random: chance.Random, host: CoreHost, answer: Any) -> Any:
     """Leave a gap, go back, cut short, repeat, damage: the batches before that place may be taken, and no others."""
-    if not _says_anything(answer) or not only(answer).records:
-        return None
-    try:
-        batches = _batches(answer)
-    except CorruptBatchError:  # it is bent already
-        return None
+    batches = _batches(answer)
     if not batches:
         return None
     parts = [bytes(batch.data) for batch in batches]
@@ -277,12 +277,7 @@ def of_a_strange_header(random: chance.Random, host: CoreHost, answer: Any) -> A
     Its attributes say that it is transactional, that it has the time of its append, or that a control batch is
     compressed. Or its header counts fewer records than offsets.
     """
-    if not _says_anything(answer) or not only(answer).records:
-        return None
-    try:
-        batches = _batches(answer)
-    except CorruptBatchError:  # it is bent already
-        return None
+    batches = _batches(answer)
     if not batches:
         return None
     parts = [bytes(batch.data) for batch in batches]
@@ -322,13 +317,8 @@ def _of_an_epoch_that_falls(random: chance.Random, host: CoreHost, answer: Any) 
 
 def of_an_epoch_that_falls_later(random: chance.Random, host: CoreHost, answer: Any) -> Any:
     """The last batch is of an older epoch than the one before it, and not than the log of the one that asks."""
-    if not _says_anything(answer) or not only(answer).records or host.store.is_damaged:
-        return None
-    try:
-        batches = _batches(answer)
-    except CorruptBatchError:  # it is bent already
-        return None
-    if len(batches) < 2 or batches[-2].epoch <= host.running.state.log.last_epoch:
+    batches = _batches(answer)
+    if host.store.is_damaged or len(batches) < 2 or batches[-2].epoch <= host.running.state.log.last_epoch:
         return None
     host.world.count("epoch that falls in an answer")
     *parts, last = [bytes(batch.data) for batch in batches]

@@ -23,6 +23,7 @@ from kraftlib.types import ZERO_UUID, Endpoint, Epoch, OffsetAndEpoch, ReplicaId
 from kraftlib.wire.messages.fetch import FetchRequest
 from tools.rules.positions import end_of
 from tools.rules.repair import Repair
+from tools.rules.scene import OTHERS
 
 DOUBTS_AFTER = 2
 """A leader that has failed so often in a row may not be one any more."""
@@ -143,7 +144,8 @@ class Asking:
                 raise BrokenRuleError("RF23", f"leader {role.leader_id} is not asked, from {end_of(state.log)}")
             if connections.failures(role.leader_id) < DOUBTS_AFTER:
                 return
-        if not connections.idle or not self.is_durable():
+        is_asking = any(request.destination > OTHERS for request in connections.requests.values())
+        if is_asking or not self.is_durable():
             return
         silent = [number for number, _ in self._servers() if connections.is_ready(number, state.now_ms)]
         if silent:

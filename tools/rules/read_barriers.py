@@ -57,6 +57,8 @@ class ReadRules(SceneRules):
         """Of each BeginQuorumEpoch: the number of rounds that had begun when it left."""
         self._confirmed: dict[ReplicaKey, int] = {}
         """The newest round that each voter has confirmed."""
+        self._unnamed: set[ReplicaId] = set()
+        """The voters whose directories the log does not name."""
         self._introduction_due_ms = 0
 
     def handled(self, event: Any) -> None:
@@ -69,6 +71,8 @@ class ReadRules(SceneRules):
             self._leader_has_answered(event, outcomes)
         if scene.role is not scene.role_before:
             self._forget()
+        if self._unnamed or scene.voters_changed:
+            self._follow_voters()
         came: Waiting | None = None
         if kind is ev.ReadBarrierRequested:
             came = Waiting(event.request, scene.now_ms + event.timeout_ms, False)
@@ -202,9 +206,17 @@ class ReadRules(SceneRules):
         return int(scene.is_voter) + sum(self._confirmed_round(voter_id) >= number for voter_id in others)
 
     def _confirmed_round(self, voter_id: ReplicaId) -> int:
-        """Return the last round that a voter has confirmed, also before the log named its directory."""
-        unnamed = self._confirmed.get(ReplicaKey(voter_id), 0)
-        return max(unnamed, self._confirmed.get(self.scene.voter_key(voter_id), 0))
+        """Return the last round that a voter has confirmed."""
+        return self._confirmed.get(self.scene.voter_key(voter_id), 0)
+
+    def _follow_voters(self) -> None:
+        """What a voter has confirmed before the log named its directory counts for this directory, and no other."""
+        keys = [self.scene.voter_key(voter_id) for voter_id in self.scene.voters.latest]
+        for key in keys:
+            if key.directory_id is not None and key.id in self._unnamed:
+                unnamed = self._confirmed.pop(ReplicaKey(key.id), 0)
+                self._confirmed[key] = max(unnamed, self._confirmed.get(key, 0))
+        self._unnamed = {key.id for key in keys if key.directory_id is None}
 
     # --- RC13: voters are asked ---------------------------------------------------------------------------------------
 

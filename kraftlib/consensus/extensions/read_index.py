@@ -156,7 +156,8 @@ def handle_read_barrier_response(
 ) -> list[Action]:
     """The leader has answered with a read index or an error."""
     if response.error_code != ErrorCode.NONE or response.offset < 0:
-        return _ask_again(state, outstanding)
+        back_off(state, outstanding)
+        return []
     state.connections.succeeded(outstanding.destination)
     done = [read for read in state.reads if read.asked]
     state.reads = [read for read in state.reads if not read.asked]
@@ -170,15 +171,8 @@ def handle_read_barrier_failed(
 ) -> list[Action]:
     """The leader was not reached, or knows no such question: then it is no replica of ours, and never will be."""
     if failure is not Failure.UNSUPPORTED_VERSION:
-        return _ask_again(state, outstanding)
+        back_off(state, outstanding)  # everybody who waits then is asked for again
+        return []
     done = [read for read in state.reads if read.asked]
     state.reads = [read for read in state.reads if not read.asked]
     return _refuse(state, done, ErrorCode.UNSUPPORTED_VERSION)
-
-
-def _ask_again(state: ReplicaState, outstanding: Outstanding[Message]) -> list[Action]:
-    """Let everybody who was asked for wait for the next question."""
-    back_off(state, outstanding)
-    for read in state.reads:
-        read.asked = 0
-    return []
