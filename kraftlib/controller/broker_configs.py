@@ -50,9 +50,11 @@ NAMES: Final[Mapping[ConfigType, str]] = {
         ssl.truststore.certificates ssl.truststore.password""",
 }
 _KINDS: Final[Mapping[str, ConfigType]] = {name: kind for kind, names in NAMES.items() for name in names.split()}
-_OF_A_LISTENER: Final = re.compile(r"listener\.name\.[^.]*\.(?:[^.]*\.)??((?:ssl|sasl|max|principal)\..+)")
-
-
+_OF_A_LISTENER: Final = re.compile(r"listener\.name\.[^.]*\.(?:[^.]*\.)??((?:ssl|sasl|max|principal|num)\..+)")
+_OF_SINGLE_BROKERS: Final = re.compile(
+    r"(?:listener\.name\.[^.]*\.(?!(?:max\.connections|max\.connection\.creation\.rate|num\.network\.threads)$)|ssl\.|sasl\.)"
+    r".*|listeners|listener\.security\.protocol\.map|principal\.builder\.class|cordoned\.log\.dirs"
+)
 ONLY_OF_LISTENERS: Final = frozenset(
     """ssl.key.password ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password
     ssl.keystore.type ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
@@ -66,8 +68,18 @@ SENSITIVE: Final = frozenset({ConfigType.PASSWORD, ConfigType.UNKNOWN})
 
 def kind_of(name: str) -> ConfigType:
     """Return the type of a setting, also of one of a listener."""
+    return _KINDS.get(base_of(name), ConfigType.UNKNOWN)
+
+
+def base_of(name: str) -> str:
+    """Return the name of a setting without the prefix of a listener."""
     of_a_listener = _OF_A_LISTENER.fullmatch(name)
-    return _KINDS.get(of_a_listener[1] if of_a_listener is not None else name, ConfigType.UNKNOWN)
+    return name if of_a_listener is None else of_a_listener[1]
+
+
+def is_for_all(name: str) -> bool:
+    """Whether Kafka takes a setting for all brokers together. It ignores one that is for single brokers."""
+    return not _OF_SINGLE_BROKERS.fullmatch(name) or (kind_of(name) is ConfigType.UNKNOWN and name[:9] != "listener.")
 
 
 def broker_id_of(name: str) -> int | None:

@@ -62,6 +62,8 @@ class Setting:
     """The settings of brokers that stand in for it, and the factors of their values."""
     fallback: tuple[str, str] | None = None
     """The last of these with its default, where it is another one than the first."""
+    may_repeat: bool = False
+    """Whether a value of a list that comes twice counts twice."""
 
     def written(self, value: str) -> str:
         """Return a value that it takes as Kafka writes it."""
@@ -71,7 +73,7 @@ class Setting:
         if self.kind is ConfigType.DOUBLE:
             return double_text(number(text))
         if self.kind is ConfigType.LIST:
-            return ",".join(parts_of(text))
+            return ",".join(parts_of(text) if self.may_repeat else dict.fromkeys(parts_of(text)))
         return text.lower() if self.kind is ConfigType.BOOLEAN else text
 
 

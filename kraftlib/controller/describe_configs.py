@@ -5,11 +5,11 @@ Of the settings of brokers a controller knows those that were changed for all of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from typing import Any
 
 from kraftlib.controller.access_rules import CLUSTER_NAME, Operation, ResourceType
-from kraftlib.controller.broker_configs import ONLY_OF_LISTENERS, SENSITIVE, broker_id_of, kind_of
+from kraftlib.controller.broker_configs import ONLY_OF_LISTENERS, SENSITIVE, base_of, broker_id_of, is_for_all, kind_of
 from kraftlib.controller.config_values import ConfigType, Source
 from kraftlib.controller.configs import BROKER, GROUP, KNOWN_TYPES, TOPIC
 from kraftlib.controller.context import Context
@@ -41,7 +41,7 @@ def describe_configs(context: Context, request: DescribeConfigsRequest, version:
     return Decision(answer=DescribeConfigsResponse(results=tuple(rows)))
 
 
-def _configs(context: Context, resource: Wanted, *, with_synonyms: bool) -> list[Config]:
+def _configs(context: Context, resource: Wanted, *, with_synonyms: bool) -> Iterable[Config]:
     wanted = frozenset(resource.configuration_keys or ())
     if resource.resource_type == TOPIC:
         context.require(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, resource.resource_name)
@@ -84,14 +84,13 @@ def _of_topic(context: Context, topic: str, key: str, *, with_synonyms: bool) ->
     )  # fmt: skip
 
 
-def _of_others(context: Context, kind: int, name: str, wanted: Set[str], *, with_synonyms: bool) -> list[Config]:
-    """Return the values of a group or of client metrics; neither need exist."""
+def _of_others(context: Context, kind: int, name: str, wanted: Set[str], *, with_synonyms: bool) -> Iterator[Config]:
+    """Yield the values of a group or of client metrics; neither need exist."""
     settings, source = (OF_GROUPS, Source.GROUP) if kind == GROUP else (OF_METRICS, Source.CLIENT_METRICS)
     judged = (ResourceType.GROUP, name) if kind == GROUP else (ResourceType.CLUSTER, CLUSTER_NAME)
     context.require(Operation.DESCRIBE_CONFIGS, *judged)
     check_other_name(kind, name)
     own = context.state.configs.of(kind, name)
-    configs = []
     for key, setting in settings.items():
         if wanted and key not in wanted:
             continue
@@ -100,36 +99,29 @@ def _of_others(context: Context, kind: int, name: str, wanted: Set[str], *, with
             places.insert(0, (key, setting.written(own[key]), source))
         _, value, first = places[0] if places else (key, setting.default, Source.DEFAULT)
         synonyms = (Synonym(name=other, value=text, source=place) for other, text, place in places)
-        configs.append(
-            Config(
-                name=key, value=value, config_source=first, config_type=setting.kind, documentation=None,
-                synonyms=tuple(synonyms) if with_synonyms else (),
-            )
+        yield Config(
+            name=key, value=value, config_source=first, config_type=setting.kind, documentation=None,
+            synonyms=tuple(synonyms) if with_synonyms else (),
         )  # fmt: skip
-    return configs
 
 
 def _of_broker(context: Context, name: str, *, with_synonyms: bool) -> Iterator[Config]:
     """Yield the settings that were changed: for one node, those for all brokers count where it has none of its own."""
-    sources = [("", Source.DYNAMIC_DEFAULT_BROKER)]
-    if name:
-        sources.insert(0, (name, Source.DYNAMIC_BROKER))
+    sources = [*([(name, Source.DYNAMIC_BROKER)] if name else []), ("", Source.DYNAMIC_DEFAULT_BROKER)]
     found: dict[str, list[tuple[str, Source]]] = {}
     for resource, source in sources:
         for key, value in context.state.configs.of(BROKER, resource).items():
-            if key not in ONLY_OF_LISTENERS:
+            if key not in ONLY_OF_LISTENERS and (resource or is_for_all(key)):
                 found.setdefault(key, []).append((value, source))
-    for key, places in found.items():
+    for key in found:
         kind = kind_of(key)
-        is_sensitive = kind in SENSITIVE
-        shown = [Synonym(name=key, value=None if is_sensitive else value, source=source) for value, source in places]
+        shown = [
+            Synonym(name=one, value=None if kind in SENSITIVE else value, source=source)
+            for one in dict.fromkeys((key, base_of(key)))
+            for value, source in found.get(one, ())
+        ]
         yield Config(
-            name=key,
-            value=shown[0].value,
-            read_only=kind is ConfigType.UNKNOWN,
-            config_source=shown[0].source,
-            is_sensitive=is_sensitive,
+            name=key, value=shown[0].value, read_only=kind is ConfigType.UNKNOWN or key != base_of(key),
+            config_source=shown[0].source, is_sensitive=kind in SENSITIVE, config_type=kind, documentation=None,
             synonyms=tuple(shown) if with_synonyms else (),
-            config_type=kind,
-            documentation=None,
-        )
+        )  # fmt: skip

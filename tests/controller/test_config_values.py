@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kraftlib.controller.config_values import ConfigType, Setting, anything, double_text, fraction, number, whole
+from kraftlib.controller.topic_configs import SETTINGS
 
 
 @pytest.mark.parametrize(
@@ -12,7 +13,8 @@ from kraftlib.controller.config_values import ConfigType, Setting, anything, dou
         (ConfigType.LONG, "-1", "-1"),
         (ConfigType.DOUBLE, "0.250", "0.25"),
         (ConfigType.LIST, " compact , delete", "compact,delete"),
-        (ConfigType.LIST, "a,,b,", "a,,b,"),
+        (ConfigType.LIST, "a,,b", "a,,b"),
+        (ConfigType.LIST, "a, b,,a ,b,", "a,b,"),
         (ConfigType.INT, "\x015\x00", "5"),
         (ConfigType.BOOLEAN, "True", "true"),
         (ConfigType.STRING, " CreateTime", "CreateTime"),
@@ -20,6 +22,11 @@ from kraftlib.controller.config_values import ConfigType, Setting, anything, dou
 )
 def test_a_value_is_written_as_kafka_writes_it(kind: ConfigType, value: str, written: str) -> None:
     assert Setting(kind, "", anything).written(value) == written
+
+
+def test_replicas_that_are_throttled_may_come_twice() -> None:
+    assert SETTINGS["leader.replication.throttled.replicas"].written("0:1, 0:2,0:1") == "0:1,0:2,0:1"
+    assert SETTINGS["cleanup.policy"].written("delete, compact,delete") == "delete,compact"
 
 
 @pytest.mark.parametrize("text", ["5", "+5", "05", "\uff15", "\u0665"])

@@ -76,6 +76,26 @@ def test_of_brokers_what_was_changed_is_told_but_no_secret() -> None:
     assert set(told(describe(world, BROKER, "1"))) == {*rows, "listener.name.external.ssl.keystore.password"}
 
 
+def test_of_all_brokers_what_only_single_ones_may_have_is_not_told() -> None:
+    world = World().with_brokers(1)
+    for name in ("", "1"):
+        for key in ("ssl.enabled.protocols", "cordoned.log.dirs", "listener.name.a.ssl.client.auth"):
+            alter(world, BROKER, name, (key, SET, "x"))
+    assert told(describe(world, BROKER, "")) == {}
+    assert {source for _, source, _ in told(describe(world, BROKER, "1")).values()} == {Source.DYNAMIC_BROKER}
+
+
+def test_the_setting_of_a_listener_has_that_without_it_beside_it() -> None:
+    world = World().with_brokers(1)
+    alter(world, BROKER, "", ("listener.name.a.max.connections", SET, "5"), ("max.connections", SET, "6"))
+    rows = {one.name: one for one in describe(world, BROKER, "").configs}
+    assert [(one.name, one.value) for one in rows["listener.name.a.max.connections"].synonyms] == [
+        ("listener.name.a.max.connections", "5"),
+        ("max.connections", "6"),
+    ]
+    assert (rows["listener.name.a.max.connections"].read_only, rows["max.connections"].read_only) == (True, False)
+
+
 def test_what_a_controller_does_not_know_is_refused() -> None:
     world = World().with_brokers(1, 2)
     refused = {

@@ -315,8 +315,7 @@ class Draw:
         kind = self.chance.choice([kind for kind in kinds if kind not in self.limits.not_configured])
         if kind == 4:
             name = self.chance.choice(("", "", "1", "2", "2", "77", "x", "+1", "02", "2147483648"))
-            # What only single brokers have, Kafka's controller stores for all of them and does not name.
-            return kind, name, [one for one in self.broker_configs if name or one[0] not in OF_SINGLE_BROKERS]
+            return kind, name, self.broker_configs
         if kind in (16, 32):
             return kind, self.chance.choice(("g", "h", "")), self.other_configs[kind]
         return kind, self.known_name(), self.configs
@@ -725,6 +724,8 @@ CONFIGS: Final = (
     ("min.cleanable.dirty.ratio", "0x1p-1"),
     ("min.cleanable.dirty.ratio", "1e-7"),
     ("cleanup.policy", "compact,"),
+    ("cleanup.policy", "delete , compact, delete"),
+    ("leader.replication.throttled.replicas", "0:1, 0:1,0:2"),
     ("leader.replication.throttled.replicas", "*"),
     ("follower.replication.throttled.replicas", "0:1:2"),
     ("min.compaction.lag.ms", "9"),
@@ -746,12 +747,24 @@ BROKER_CONFIGS: Final = (
     ("log.retention.ms", None),
     ("ssl.enabled.protocols", "a, b"),
     ("cordoned.log.dirs", "a"),
+    ("log.cleanup.policy", "compact, compact"),
+    ("listener.name.a.max.connections", "5"),
+    ("listener.name.a.ssl.client.auth", "none"),
+    ("sasl.nobody", "x"),
+    ("ssl.nobody", "x"),
+    ("listeners", "A://:1"),
     ("compression.type", "zstd"),
     ("log.cleaner.min.cleanable.ratio", "1e-5"),
 )
-OF_SINGLE_BROKERS: Final = frozenset({"cordoned.log.dirs", "ssl.enabled.protocols"})
 OTHER_CONFIGS: Final[Mapping[int, Settings]] = {
-    16: (("interval.ms", "1000"), ("interval.ms", "9"), ("metrics", "a.b"), ("match", "client_id=a.*"), ("push", "1")),
+    16: (
+        ("interval.ms", "1000"),
+        ("interval.ms", "9"),
+        ("metrics", "a.b"),
+        ("metrics", "a.b, c,a.b"),
+        ("match", "client_id=a.*"),
+        ("push", "1"),
+    ),
     32: (
         ("consumer.session.timeout.ms", "50000"),
         ("consumer.session.timeout.ms", "1"),

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
+from kraftlib.controller.broker_configs import NAMES
+from kraftlib.controller.config_values import ConfigType
 from kraftlib.controller.topic_configs import SETTINGS
 from kraftlib.types import ZERO_UUID
 from kraftlib.wire.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
@@ -235,6 +237,30 @@ def of_resources() -> Iterator[Odd]:
                 yield DescribeConfigsRequest(resources=(resource,), include_synonyms=True), None
 
 
+def of_all_brokers() -> Iterator[Odd]:
+    """Each setting that all brokers together may have, or may not have, also with the prefix of a listener."""
+    values = {
+        ConfigType.BOOLEAN: "true", ConfigType.DOUBLE: "0.5", ConfigType.LIST: "a, b,a", ConfigType.CLASS: "a.B",
+        ConfigType.STRING: "x", ConfigType.PASSWORD: "x",
+    }  # fmt: skip
+    valid = {
+        "compression.type": "zstd", "log.cleanup.policy": "delete, compact,delete", "log.segment.bytes": "2000000",
+        "log.message.timestamp.type": "CreateTime", "group.coordinator.cached.buffer.max.bytes": "2000000",
+        "share.coordinator.cached.buffer.max.bytes": "2000000",
+    }  # fmt: skip
+    known = [(name, valid.get(name, values.get(kind, "5"))) for kind, text in NAMES.items() for name in text.split()]
+    others = [("ssl.nobody", "x"), ("sasl.nobody", "x"), ("listener.name.a.", "x"), ("listener.name.a", "x")]
+    of_listeners = [(f"listener.name.{place}.{name}", value) for place in ("a", "a.b") for name, value in known]
+    for name, value in [*known, *others, *of_listeners]:
+        yield _changes(BROKER, "", (name, SET, value)), None
+    for keys in (None, ("listeners", "max.connections"), ("log.cleanup.policy",)):
+        resource = DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=BROKER, resource_name="", configuration_keys=keys
+        )
+        for with_synonyms in (False, True):
+            yield DescribeConfigsRequest(resources=(resource,), include_synonyms=with_synonyms), None
+
+
 def of_lists() -> Iterator[Odd]:
     """APPEND and SUBTRACT of topics and brokers, changes of one key that meet, and replaced values."""
     throttled = "leader.replication.throttled.replicas"
@@ -250,6 +276,13 @@ def of_lists() -> Iterator[Odd]:
                 yield _changes(TOPIC, REAL, (key, operation, value)), None
         yield _changes(TOPIC, REAL, (key, DELETE, None)), None
         yield _changes(TOPIC, REAL, (key, DELETE, "x")), None
+    for value in ("delete,delete", " delete , compact,delete", "compact,compact ,delete,", "0:1,0:1", "0:1 , 0:2,0:1"):
+        key = throttled if ":" in value else "cleanup.policy"
+        yield _changes(TOPIC, REAL, (key, SET, value)), None
+        resource = DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=TOPIC, resource_name=REAL, configuration_keys=(key,)
+        )
+        yield DescribeConfigsRequest(resources=(resource,), include_synonyms=True), None
     for key in (
         "advertised.listeners", "config.providers", "controller.quorum.voters", "cordoned.log.dirs",
         "group.consumer.assignors", "group.coordinator.rebalance.protocols", "kafka.metrics.reporters", "listeners",
@@ -447,6 +480,7 @@ KINDS: Final[Mapping[str, Callable[[], Iterator[Odd]]]] = {
     "partitions": of_partitions,
     "resources": of_resources,
     "lists": of_lists,
+    "all brokers": of_all_brokers,
     "access": of_access,
     "quotas": of_quotas,
     "credentials": of_credentials,
