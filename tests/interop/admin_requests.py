@@ -134,7 +134,7 @@ class Draw:
         self.there = there
         self.limits = limits
         self.configs, self.broker_configs, *others = (
-            [one for one in settings if one[0] not in limits.not_drawn]
+            [one for one in settings if limits.not_drawn.isdisjoint(one)]
             for settings in (CONFIGS, BROKER_CONFIGS, *OTHER_CONFIGS.values())
         )
         self.other_configs = dict(zip(OTHER_CONFIGS, others, strict=True))

@@ -31,7 +31,7 @@ class Limits:
     not_described: frozenset[int] = frozenset()
     """Types of resources of which it names other settings."""
     not_drawn: frozenset[str] = frozenset()
-    """Settings for which it has other rules."""
+    """Settings for which it has other rules, or values."""
     not_compared: frozenset[str] = frozenset()
     """Settings for which it has another default, or which only one side has."""
 
@@ -45,7 +45,10 @@ LIMITS: Final[Mapping[str, Limits]] = {
         not_asked=frozenset({"reassign", "update_features"}),
         not_configured=frozenset({32}),
         not_described=frozenset({4, 16, 32}),
-        not_drawn=frozenset({"internal.segment.bytes", "cordoned.log.dirs", "share.delivery.count.limit"}),
+        not_drawn=frozenset(
+            {"internal.segment.bytes", "cordoned.log.dirs", "share.delivery.count.limit", "listeners"}
+            | {"delete , compact, delete", "compact, compact"}
+        ),
         not_compared=frozenset(
             """message.downconversion.enable message.format.version message.timestamp.difference.max.ms
             message.timestamp.after.max.ms internal.segment.bytes""".split()
