@@ -144,6 +144,11 @@ class RaftConfig:
     observer_round_ms (milliseconds, default 100)
         The time in which each of many observers has its turn to be told what is new. Less makes them more current and
         costs the leader more (beyond Kafka).
+    upstreams (list of `host:port` or `unix:/path`, default empty)
+        The followers or observers of kraftlib from which this observer fetches, the preferred one first, so that many
+        observers do not all fetch from the leader. It takes committed records only. One that does not answer or has no
+        news for `fetch_timeout_ms` is left for a while, for the next one, and after the last one for the leader. Not
+        for voters, nor with `auto_join` (beyond Kafka).
     snapshot_max_bytes (bytes, default 1 MiB)
         The bytes of a snapshot that a follower asks for in one FetchSnapshot.
     snapshot_rate_bytes (bytes per second, default 0)
@@ -284,6 +289,7 @@ class RaftConfig:
     fetch_max_bytes: int = attrs.field(default=MEBIBYTE, validator=at_least(1))
     observers_at_once: int = attrs.field(default=8, validator=at_least(0))
     observer_round_ms: int = attrs.field(default=100, validator=at_least(1))
+    upstreams: tuple[Endpoint, ...] = ()
     snapshot_max_bytes: int = attrs.field(default=MEBIBYTE, validator=at_least(1))
     snapshot_rate_bytes: int = attrs.field(default=0, validator=at_least(0))
     request_timeout_ms: int = attrs.field(default=2_000, validator=at_least(1))
@@ -346,11 +352,28 @@ class RaftConfig:
             raise ConfigError(
                 f"digest_interval_ms={self.digest_interval_ms} needs private_apis=True: replicas compare by these"
             )
+        if self.upstreams:
+            self._check_upstreams()
         ids = [voter.id for voter in self.voters]
         if len(set(ids)) != len(ids):
             raise ConfigError(f"voters={','.join(map(str, self.voters))}: an id may stand there once only")
         if self.yield_to is not None and self.node_id in self.yield_to:
             raise ConfigError(f"yield_to={list(self.yield_to)}: replica {self.node_id} cannot hand over to itself")
+
+    def _check_upstreams(self) -> None:
+        """Refuse upstreams for a replica that cannot have any."""
+        named = f"upstreams={','.join(map(str, self.upstreams))}"
+        if self.node_id in [voter.id for voter in self.voters]:
+            raise ConfigError(f"{named}: replica {self.node_id} is a voter, and voters fetch from the leader")
+        if self.auto_join:
+            raise ConfigError(f"{named} with auto_join=True: a replica that is to vote fetches from the leader")
+        if not self.private_apis:
+            raise ConfigError(f"{named} needs private_apis=True: only replicas of kraftlib serve observers")
+        if len(set(self.upstreams)) != len(self.upstreams):
+            raise ConfigError(f"{named}: an address may stand there once only")
+        own = {self.advertised, self.unix_endpoint, self.listen if self.listen.port else None}
+        if own.intersection(self.upstreams):
+            raise ConfigError(f"{named}: one of these is the address of replica {self.node_id} itself")
 
     @property
     def unix_endpoint(self) -> Endpoint | None:
@@ -442,7 +465,7 @@ class RaftConfig:
         return cls(**values)
 
 
-_COMPOUND: Final = frozenset("voters bootstrap_servers listen advertised tls sasl limits access".split())
+_COMPOUND: Final = frozenset("voters bootstrap_servers upstreams listen advertised tls sasl limits access".split())
 
 
 def _taking_plain_values(init: Callable[..., None]) -> Callable[..., None]:

@@ -200,7 +200,9 @@ def _voters(config: RaftConfig) -> Iterator[Finding]:
         text = f"voters names {own.endpoint} for this replica, and it listens on {config.listen}"
         yield warning("voters", f"{text}: the others will not find it")
     others = [(f"voter {voter.id}", voter.endpoint) for voter in config.voters if voter is not own]
-    for name, place in [*others, *(("a bootstrap server", place) for place in config.bootstrap_servers)]:
+    others += [("a bootstrap server", place) for place in config.bootstrap_servers]
+    others += [("an upstream", place) for place in config.upstreams]
+    for name, place in others:
         try:
             with contextlib.closing(connected(place, CONNECT_S)):
                 yield good("voters", f"{name} is reached at {place}")

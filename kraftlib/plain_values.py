@@ -75,7 +75,7 @@ def from_plain(name: str, value: object, wanted: object, base: Path) -> Any:
     """Turn a plain value into what the field `name` of type `wanted` holds. Relative paths are below `base`."""
     if name == "voters":
         return tuple(parse_voter(text) for text in _texts(name, value))
-    if name == "bootstrap_servers":
+    if name in ("bootstrap_servers", "upstreams"):
         return tuple(parse_endpoint(text) for text in _texts(name, value))
     if name in ("listen", "advertised"):
         if not isinstance(value, str):

@@ -96,12 +96,16 @@ class SendRecords:
 
 @frozen
 class AnswerObservers:
-    """Answer the Fetches of many observers alike, as SendRecords does; without records if `start_offset` is None."""
+    """Answer the Fetches of many observers alike, as SendRecords does; without records if `start_offset` is None.
+
+    Where there is an `end_offset`, no batch goes that reaches beyond it.
+    """
 
     request_ids: tuple[int, ...]
     response: FetchResponse
     start_offset: Offset | None
     max_bytes: int
+    end_offset: Offset | None = None
 
 
 @frozen

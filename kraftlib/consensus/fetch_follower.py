@@ -8,6 +8,8 @@ its sign of life and the acknowledgement in one (KIP-595, Fetch).
 
 from __future__ import annotations
 
+import attrs
+
 from kraftlib.codec.declared import Message
 from kraftlib.config import PRIORITY_MAX
 from kraftlib.consensus import repair
@@ -16,11 +18,22 @@ from kraftlib.consensus.deadlines import note_sign_of_life, stand_soon
 from kraftlib.consensus.events import ConnectionLost, LogTruncated
 from kraftlib.consensus.extensions.commit_news import follow_learned_commit
 from kraftlib.consensus.extensions.misconfiguration import introduction
+from kraftlib.consensus.extensions.upstreams import (
+    MARK,
+    doubt_bytes,
+    is_upstream,
+    leave,
+    note_answer,
+    note_current,
+    ready_upstreams,
+    source_of,
+    takes_committed_only,
+)
 from kraftlib.consensus.fetch_leader import FULL_DISK_MAX_BYTES, advance_high_watermark
 from kraftlib.consensus.fetch_snapshot import begin_download, drop_download
 from kraftlib.consensus.outstanding import FetchQuestion, Outstanding
 from kraftlib.consensus.received import acceptable_batches
-from kraftlib.consensus.requests import back_off, bootstrap_servers, common_part, endpoint_of, read_answer, send
+from kraftlib.consensus.requests import back_off, bootstrap_servers, common_part, read_answer, send
 from kraftlib.consensus.responses import only_partition
 from kraftlib.consensus.roles import Follower, Link, Resigned
 from kraftlib.consensus.state import ReplicaState, logger
@@ -34,13 +47,15 @@ FAILURES_TO_DOUBT = 2
 
 def find_leader(state: ReplicaState) -> list[Action]:
     """Ask a random bootstrap server for the leader, one at a time: the answer to a Fetch names the leader, whichever
-    replica gives it.
+    replica gives it. Upstreams are asked first: where they are used, the voters would be asked by very many.
 
     The Fetch bears no replica id, and yet waits until our log is flushed: no Fetch ever names an offset that is not.
     """
     if not state.connections.idle or not may_fetch(state):
         return []
-    servers = [server for server in bootstrap_servers(state) if state.connections.is_ready(server[0], state.now_ms)]
+    is_ready = state.connections.is_ready
+    servers = [server for server in ready_upstreams(state) if is_ready(server[0], state.now_ms)]
+    servers = servers or [server for server in bootstrap_servers(state) if is_ready(server[0], state.now_ms)]
     return [ask_who_leads(state, *servers[state.random.randrange(len(servers))])] if servers else []
 
 
@@ -51,9 +66,9 @@ def fetch_from_leader(state: ReplicaState, role: Follower) -> list[Action]:
     """
     if not may_fetch(state):
         return []
-    place = endpoint_of(state, role.leader_endpoints)
-    if place is not None and state.connections.is_ready(role.leader_id, state.now_ms):
-        return [_fetch(state, role, place)]
+    destination, place = source_of(state, role)
+    if place is not None and state.connections.is_ready(destination, state.now_ms):
+        return [_fetch(state, role, destination, place)]
     return doubt_leader(state, role)
 
 
@@ -80,8 +95,8 @@ def ask_who_leads(state: ReplicaState, destination: int, place: Endpoint) -> Act
     return send(state, destination, place, _fetch_request(state, state.log.end, anonymous=True, max_wait_ms=0))
 
 
-def _fetch(state: ReplicaState, role: Follower, place: Endpoint) -> Action:
-    """Ask the leader for the records after our log, all of which is flushed; or for missing records of it.
+def _fetch(state: ReplicaState, role: Follower, destination: int, place: Endpoint) -> Action:
+    """Ask the leader, or an upstream, for the records after our log, all of which is flushed; or for missing ones.
 
     While our vote is forgotten the Fetch bears no replica id: we may have voted for a newer leader, which was elected
     without this log.
@@ -91,7 +106,9 @@ def _fetch(state: ReplicaState, role: Follower, place: Endpoint) -> Action:
     is_urgent = has_lost and (repair.asks_first(state) or repair.seeks_leader_end(state))
     max_wait_ms = 0 if is_urgent else state.config.fetch_max_wait_ms
     request = _fetch_request(state, question.position, anonymous=question.is_anonymous, max_wait_ms=max_wait_ms)
-    return send(state, role.leader_id, place, request, question=question)
+    if is_upstream(destination):
+        request = attrs.evolve(request, unknown_tagged_fields=MARK)
+    return send(state, destination, place, request, question=question)
 
 
 def _question(state: ReplicaState, role: Follower) -> FetchQuestion:
@@ -148,6 +165,8 @@ def handle_fetch_response(
     partition = only_partition(response.responses, "topic_id", wanted=METADATA_TOPIC_ID)
     role = state.role_state
     actions: list[Action] = []
+    if outstanding.question is not None:
+        note_answer(state, outstanding.destination, response, partition)
     if isinstance(role, Follower) and _is_of_our_leader(state, role, response, partition):
         state.connections.succeeded(outstanding.destination)
     else:
@@ -166,7 +185,7 @@ def handle_fetch_response(
     if not _is_still_asked(state, role, outstanding.question):
         # Our log, or our vote, is not what it was when we asked: nothing in this answer fits. But the leader lives.
         if outstanding.question is not None:
-            _note_answer(state, role)
+            _note_answer(state, role, outstanding.destination)
         if not actions:
             back_off(state, outstanding)
         return actions
@@ -178,14 +197,16 @@ def handle_fetch_response(
         # Nothing new, and sooner than it could be: a leader that does not hold our Fetch is not asked again at once.
         pause_ms = min(state.jittered_backoff_ms(), state.config.fetch_max_wait_ms)
         state.connections.back_off(outstanding.destination, outstanding.sent_ms + pause_ms)
-    _note_answer(state, role)
+    note_current(state, response, partition.high_watermark)
+    _note_answer(state, role, outstanding.destination)
     return [*actions, *outcome]
 
 
-def _note_answer(state: ReplicaState, role: Follower) -> None:
-    """The leader has answered a Fetch over a connection that works: it lives."""
-    note_sign_of_life(state, role)
-    role.link, role.pre_votes_lost = Link.WHOLE, 0
+def _note_answer(state: ReplicaState, role: Follower, destination: int) -> None:
+    """The leader has answered a Fetch over a connection that works: it lives. An upstream says nothing of that."""
+    if not is_upstream(destination):
+        note_sign_of_life(state, role)
+        role.link, role.pre_votes_lost = Link.WHOLE, 0
 
 
 def _is_of_our_leader(
@@ -226,7 +247,8 @@ def _follow_log(
     if diverging.epoch >= 0:
         return _truncate(state, OffsetAndEpoch(epoch=diverging.epoch, offset=diverging.end_offset))
     if snapshot.epoch >= 0 or snapshot.end_offset >= 0:
-        outcome = begin_download(state, role, snapshot.end_offset, snapshot.epoch)
+        source = outstanding.destination if is_upstream(outstanding.destination) else None
+        outcome = begin_download(state, role, snapshot.end_offset, snapshot.epoch, source)
         replaces = role.download is not None and not role.download.fills
         if outcome is not None and replaces and state.log.holes and snapshot.end_offset < state.log.end_offset:
             # The records behind the snapshot are acknowledged and not here until they are fetched again.
@@ -299,6 +321,8 @@ def _append(state: ReplicaState, partition: FetchResponse.PartitionData) -> list
     batches = acceptable_batches(state, partition.records or b"")
     if partition.records and not batches:
         return None
+    if takes_committed_only(state):
+        batches = tuple(batch for batch in batches if batch.end_offset <= partition.high_watermark)
     if not partition.records:
         repair.note_leader_end(state, partition.high_watermark)
     actions: list[Action] = []
@@ -320,6 +344,8 @@ def handle_connection_lost(state: ReplicaState, event: ConnectionLost) -> list[A
     timeout. A live leader is safe: its other followers refuse the pre-vote.
     """
     role = state.role_state
+    doubt_bytes(state, event.destination)
+    leave(state, event.destination, "the connection is lost")
     if isinstance(role, Resigned) and event.destination in state.voters.ids:
         # It may have forgotten that we leave, and must not refuse our successor for that: tell it again, and at once if
         # an old connection broke. Only once: a proxy whose voter is down accepts each new connection, and closes it.

@@ -125,10 +125,9 @@ def _park(
         fetcher=fetcher,
     )
     if in_rounds:
-        role.waiting_observers[parked.request_id] = parked
-        role.observers_deadline_ms = min(role.observers_deadline_ms or parked.deadline_ms, parked.deadline_ms)
+        role.waiting.add(parked)
         if has_news or partition.fetch_offset < state.log.end_offset:
-            _ask_for_round(state, role, HIGH_WATERMARK_NEWS_DELAY_MS)
+            role.waiting.ask_for_round(state.now_ms + HIGH_WATERMARK_NEWS_DELAY_MS)
     else:
         _keep(role, parked)
 
@@ -196,12 +195,6 @@ def is_told_in_rounds(state: ReplicaState, role: Leader, fetcher: ReplicaKey | N
     return is_observer and len(role.observers) > state.config.observers_at_once
 
 
-def _ask_for_round(state: ReplicaState, role: Leader, delay_ms: int) -> None:
-    """There is news for observers that wait: a round is due after so long, if none is before."""
-    due_ms = max(state.now_ms + delay_ms, role.observers_rest_until_ms)
-    role.observer_round_due_ms = min(role.observer_round_due_ms or due_ms, due_ms)
-
-
 def answer_parked(state: ReplicaState, role: Leader) -> list[Action]:
     """Answer the Fetches that wait below the end, if records may leave. The content of an answer is built once per
     version."""
@@ -251,8 +244,8 @@ def handle_records(state: ReplicaState, event: RecordsSubmitted) -> list[Action]
         ensure(changed, f"{state.voters} follows {before}: more than one voter would change at once")
         role.control_waits = False
         follow_voters(state, role)
-    if role.waiting_observers:
-        _ask_for_round(state, role, COMMIT_WAIT_MS)
+    if role.waiting.fetches:
+        role.waiting.ask_for_round(state.now_ms + COMMIT_WAIT_MS)
     return [AppendToLog(event.batches), *answer_parked(state, role), FlushLog(state.log.log_version)]
 
 
@@ -323,8 +316,8 @@ def update_high_watermark(state: ReplicaState, role: Leader) -> list[Action]:
     for parked in role.parked.values():
         parked.deadline_ms = min(parked.deadline_ms, state.now_ms + HIGH_WATERMARK_NEWS_DELAY_MS)
         role.parked_deadline_ms = min(role.parked_deadline_ms or parked.deadline_ms, parked.deadline_ms)
-    if role.waiting_observers:
-        _ask_for_round(state, role, HIGH_WATERMARK_NEWS_DELAY_MS)
+    if role.waiting.fetches:
+        role.waiting.ask_for_round(state.now_ms + HIGH_WATERMARK_NEWS_DELAY_MS)
     role.stalled_since_ms = None
     state.setbacks = 0
     return advance_high_watermark(state, offset)
@@ -352,8 +345,8 @@ def follow_voters(state: ReplicaState, role: Leader) -> None:
     heard = {key: progress for key, progress in known.items() if progress.heard_ms is not None}
     role.observers = {key: progress for key, progress in heard.items() if id(progress) not in kept}
     role.fetched_voters &= set(remote)
-    for parked in [each for each in role.waiting_observers.values() if each.fetcher and each.fetcher in state.voters]:
-        del role.waiting_observers[parked.request_id]  # a voter waits for no round
+    for parked in [each for each in role.waiting.fetches.values() if each.fetcher and each.fetcher in state.voters]:
+        del role.waiting.fetches[parked.request_id]  # a voter waits for no round
         parked.deadline_ms = min(parked.deadline_ms, state.now_ms + HIGH_WATERMARK_NEWS_DELAY_MS)
         _keep(role, parked)
     if was_alone and remote:

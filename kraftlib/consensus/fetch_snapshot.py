@@ -13,10 +13,12 @@ from kraftlib.consensus import events as ev
 from kraftlib.consensus import responses
 from kraftlib.consensus.actions import Action
 from kraftlib.consensus.deadlines import note_contact, note_sign_of_life, restart_fetch_timer
+from kraftlib.consensus.extensions.downstream import may_serve
 from kraftlib.consensus.extensions.quarantine import reload_state
 from kraftlib.consensus.extensions.snapshot_hash import ask_for_hash
+from kraftlib.consensus.extensions.upstreams import MARK, REFUSALS, is_upstream, leave, source_of
 from kraftlib.consensus.outstanding import Outstanding
-from kraftlib.consensus.requests import back_off, common_part, endpoint_of, read_answer, send
+from kraftlib.consensus.requests import back_off, common_part, read_answer, send
 from kraftlib.consensus.responses import cluster_error, leader_only_error, only_partition, refuse_request
 from kraftlib.consensus.roles import Download, Follower, Leader
 from kraftlib.consensus.state import ReplicaState, logger
@@ -53,6 +55,8 @@ def handle_fetch_snapshot(state: ReplicaState, event: ev.RequestReceived[FetchSn
     partition = topic.partitions[0]
     snapshot_id = OffsetAndEpoch(offset=partition.snapshot_id.end_offset, epoch=partition.snapshot_id.epoch)
     error = leader_only_error(state, partition.current_leader_epoch)
+    if error is ErrorCode.NOT_LEADER_OR_FOLLOWER and may_serve(state, request, partition.current_leader_epoch):
+        error = ErrorCode.NONE
     if topic.name != METADATA_TOPIC or partition.partition != 0:
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     elif error is ErrorCode.NONE and (snapshot_id == BOOTSTRAP_SNAPSHOT or snapshot_id not in state.log.snapshots):
@@ -68,14 +72,14 @@ def handle_fetch_snapshot(state: ReplicaState, event: ev.RequestReceived[FetchSn
         version=event.version,
     )
     role = state.role_state
-    if error is not ErrorCode.NONE or not isinstance(role, Leader):
+    if error is not ErrorCode.NONE:
         return [act.SendResponse(event.request_id, response)]
-    if request.replica_id >= 0:
+    if isinstance(role, Leader) and request.replica_id >= 0:
         key = ReplicaKey.of(request.replica_id, partition.replica_directory_id)
         note_contact(state, role, key)
         if key in state.voters and key.id in role.progress:
             role.progress[key.id].moved_ms = state.now_ms
-    role.sent[snapshot_id] = state.now_ms
+    state.sent[snapshot_id] = state.now_ms
     max_bytes, asker = min(max(request.max_bytes, 0), MAX_BYTES_LIMIT), request.replica_id
     return [act.SendSnapshotChunk(event.request_id, response, snapshot_id, partition.position, max_bytes, asker)]
 
@@ -83,8 +87,13 @@ def handle_fetch_snapshot(state: ReplicaState, event: ev.RequestReceived[FetchSn
 # --- the follower's side ----------------------------------------------------------------------------------------------
 
 
-def begin_download(state: ReplicaState, role: Follower, end_offset: int, epoch: int) -> list[Action] | None:
-    """The leader's log begins behind ours: its snapshot is wanted. None: the id that it names is impossible."""
+def begin_download(
+    state: ReplicaState, role: Follower, end_offset: int, epoch: int, source: int | None = None
+) -> list[Action] | None:
+    """The log of the leader, or of the upstream `source`, begins behind ours: its snapshot is wanted.
+
+    None: the id that it names is impossible.
+    """
     if end_offset < 1 or epoch < 0:  # the bootstrap checkpoint ends at 0, and no other snapshot does
         state.refuse("impossible snapshot", f"the leader names {end_offset}@{epoch}")
         return None
@@ -96,26 +105,29 @@ def begin_download(state: ReplicaState, role: Follower, end_offset: int, epoch: 
     kept = state.kept
     if kept is None or kept.snapshot_id != snapshot_id or kept.size is None or not kept.position:
         logger.info("%s: fetching snapshot %s, our log ends at %s", state.id_text, snapshot_id, state.log.end)
-        role.download = state.kept = Download(snapshot_id=snapshot_id, source_epoch=state.epoch, fills=fills)
+        role.download = state.kept = Download(
+            snapshot_id=snapshot_id, source_epoch=state.epoch, source=source, fills=fills
+        )
         return []
     kept.fills = fills
     logger.info("%s: snapshot %s goes on at %d of %d bytes", state.id_text, snapshot_id, kept.position, kept.size)
     role.download = kept
-    kept.unproven, kept.digest = kept.source_epoch != state.epoch and kept.position < kept.size, None
+    is_same_source = (kept.source_epoch, kept.source) == (state.epoch, source)
+    kept.unproven, kept.digest, kept.source = not is_same_source and kept.position < kept.size, None, source
     return [act.HashDownload(snapshot_id, kept.position)] if kept.unproven else []
 
 
 def fetch_chunk(state: ReplicaState, role: Follower, download: Download) -> list[Action]:
     """Ask for the next bytes, once the last ones are written and their source is the leader's file."""
-    place = endpoint_of(state, role.leader_endpoints)
+    destination, place = source_of(state, role)
     if role.writing_chunk or place is None or state.now_ms < download.not_before_ms:
         return []
     if not download.unproven and download.position == download.size:
         return _use(state, role, download)
-    if not state.connections.is_ready(role.leader_id, state.now_ms):
+    if not state.connections.is_ready(destination, state.now_ms):
         return []
     if download.unproven:
-        return ask_for_hash(state, role, download, place)
+        return ask_for_hash(state, download, destination, place)
     anonymous = state.amnesia is not None  # it keeps no leader in office
     partition = FetchSnapshotRequest.PartitionSnapshot(
         current_leader_epoch=state.epoch,
@@ -130,8 +142,9 @@ def fetch_chunk(state: ReplicaState, role: Follower, download: Download) -> list
         replica_id=-1 if anonymous else state.key.id,
         max_bytes=_bytes_at_once(state),
         topics=(FetchSnapshotRequest.TopicSnapshot(name=METADATA_TOPIC, partitions=(partition,)),),
+        unknown_tagged_fields=MARK if is_upstream(destination) else (),
     )
-    return [send(state, role.leader_id, place, request)]
+    return [send(state, destination, place, request)]
 
 
 def handle_fetch_snapshot_response(
@@ -145,6 +158,8 @@ def handle_fetch_snapshot_response(
         back_off(state, outstanding)
         return _pause_download(state, role)
     answer, partition = read_answer(state, response, only_partition(response.topics, "name", "index"))
+    if answer.epoch == state.epoch and answer.error in REFUSALS:
+        leave(state, outstanding.destination, "it serves no observers")
     is_lost = partition is not None and partition.error_code in BEGIN_ANEW
     if is_lost and isinstance(role, Follower) and answer.epoch == state.epoch:
         if answer.error == ErrorCode.SNAPSHOT_NOT_FOUND:
@@ -164,7 +179,8 @@ def handle_fetch_snapshot_response(
     download.refusals = 0
     download.not_before_ms = _next_allowed_ms(state, len(data))
     role.writing_chunk = True
-    note_sign_of_life(state, role)
+    if not is_upstream(outstanding.destination):
+        note_sign_of_life(state, role)
     return [*actions, act.WriteSnapshotChunk(download.snapshot_id, download.position, data, partition.size)]
 
 
@@ -287,5 +303,7 @@ def handle_snapshot_refused(state: ReplicaState, event: ev.SnapshotRefused) -> l
     role = state.role_state
     if isinstance(role, Follower):
         role.download, role.writing_chunk = None, False
+        if state.upstreams.chosen is not None:
+            leave(state, state.upstreams.chosen, what)
         state.connections.failed(role.leader_id, state.now_ms, state.jittered_backoff_ms())
     return []

@@ -18,6 +18,9 @@ from kraftlib.types import Endpoint, Epoch, OffsetAndEpoch, ReplicaId
 BACKOFF_MAX_MS: Final = 500
 """Longest pause after failures in a row, as Kafka's reconnect backoff."""
 
+FIRST_UPSTREAM: Final = -500_000
+"""From here down to the lanes, destinations are upstreams, in the order in which they are configured."""
+
 FIRST_LANE: Final = -1_000_000
 """From here down, destinations are lanes beside the connection between replicas (see `extensions.read_index`)."""
 

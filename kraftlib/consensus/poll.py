@@ -11,10 +11,12 @@ from typing import Any, Final
 
 from kraftlib.consensus.actions import Action, ShutdownComplete
 from kraftlib.consensus.deadlines import stall_deadline_ms, watch_commits
+from kraftlib.consensus.extensions.downstream import answer_downstream
 from kraftlib.consensus.extensions.failed_state_machine import hand_over_deadline_ms, handing_over_to
 from kraftlib.consensus.extensions.priority import next_leader, next_leader_deadline_ms, priority_of, tell_leader
 from kraftlib.consensus.extensions.read_index import advance_reads, read_deadline_ms
 from kraftlib.consensus.extensions.state_digests import compare_deadline_ms, compare_states
+from kraftlib.consensus.extensions.upstreams import pause_foreign_download
 from kraftlib.consensus.fetch_follower import ask_who_leads, doubt_leader, fetch_from_leader, find_leader, may_fetch
 from kraftlib.consensus.fetch_leader import expire_parked
 from kraftlib.consensus.fetch_snapshot import download_deadline_ms, fetch_chunk
@@ -57,6 +59,8 @@ def poll(state: ReplicaState) -> list[Action]:
                 actions += advance_reads(state)
             if state.digests.ask_due_ms is not None:
                 actions += compare_states(state)
+            if state.downstream.fetches:
+                actions += answer_downstream(state)
             return actions if state.shutdown_deadline_ms is None else actions + _maybe_complete_shutdown(state)
     raise InvariantError(f"{state.id_text} still changes its role after {TURNS_MAX} turns, now {state.role}")
 
@@ -76,6 +80,8 @@ def deadline_ms(state: ReplicaState) -> int | None:
         times.append(read_deadline_ms(state))
     if state.digests.ask_due_ms is not None:
         times.append(compare_deadline_ms(state))
+    if state.downstream.fetches:
+        times += [state.downstream.deadline_ms, state.downstream.round_due_ms]
     if not state.shutdown_complete:
         times.append(state.shutdown_deadline_ms)
     return min([time for time in times if time is not None], default=None)
@@ -86,7 +92,7 @@ def _role_deadlines(state: ReplicaState) -> list[int | None]:
     if isinstance(role, Leader):
         voters = state.log.voters.latest.voters
         times: list[int | None] = [role.begin_epoch_due_ms, role.parked_deadline_ms, stall_deadline_ms(state, role)]
-        times += [role.observers_deadline_ms, role.observer_round_due_ms]
+        times += [role.waiting.deadline_ms, role.waiting.round_due_ms]
         if len(voters) > 1 or not state.is_voter:
             times.append(role.check_quorum_deadline_ms)
         if role.transfer is not None:
@@ -161,6 +167,8 @@ def poll_follower(state: ReplicaState, role: Follower) -> list[Action]:
     if membership:
         return membership
     telling = [] if role.told_priority or not state.config.election_priority else tell_leader(state, role)
+    if state.config.upstreams:
+        pause_foreign_download(state, role)
     if role.download is not None:
         return telling + (fetch_chunk(state, role, role.download) or doubt_leader(state, role))
     return telling + fetch_from_leader(state, role)
@@ -187,8 +195,8 @@ def poll_leader(state: ReplicaState, role: Leader) -> list[Action]:
         actions += begin_quorum_epoch(state, role)
     if role.parked_deadline_ms is not None and state.now_ms >= role.parked_deadline_ms:
         actions += expire_parked(state, role)
-    if role.observers_deadline_ms is not None or role.observer_round_due_ms is not None:
-        actions += answer_observers(state, role)
+    if role.waiting.deadline_ms is not None or role.waiting.round_due_ms is not None:
+        actions += answer_observers(state, role.waiting, len(role.observers))
     return actions
 
 

@@ -12,6 +12,7 @@ from kraftlib.consensus.actions import Action, SendResponse
 from kraftlib.consensus.deadlines import stand_after
 from kraftlib.consensus.events import RequestReceived
 from kraftlib.consensus.extensions.misconfiguration import introduction
+from kraftlib.consensus.extensions.upstreams import note_wanted
 from kraftlib.consensus.outstanding import Outstanding
 from kraftlib.consensus.requests import common_part, place_to_ask, read_answer, send
 from kraftlib.consensus.roles import Endpoints, Follower, Heard, Leader, Resigned
@@ -71,6 +72,8 @@ def handle_begin_quorum_epoch(state: ReplicaState, event: RequestReceived[BeginQ
         # It may have voted for a newer leader: its word that there is none must not confirm a leader (see
         # `extensions.read_index`).
         error = ErrorCode.INVALID_VOTER_KEY
+    if error is ErrorCode.NONE and request.voter_id == state.key.id:
+        note_wanted(state)
     return [*actions, responses.election(state, event, error)]
 
 

@@ -30,6 +30,7 @@ from kraftlib.consensus import events as ev
 from kraftlib.consensus.actions import Action, SendResponse
 from kraftlib.consensus.extensions import (
     commit_news,
+    downstream,
     failed_state_machine,
     misconfiguration,
     priority,
@@ -37,6 +38,7 @@ from kraftlib.consensus.extensions import (
     read_index,
     snapshot_hash,
     state_digests,
+    upstreams,
 )
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.outstanding import Outstanding, OutstandingRequests
@@ -237,6 +239,7 @@ def _request_failed(state: ReplicaState, event: ev.RequestFailed) -> list[Action
 
 def _give_up(state: ReplicaState, outstanding: Outstanding[Message], failure: ev.Failure) -> list[Action]:
     """A request has no answer: leave its destination alone for a while, and do what else this request asks for."""
+    upstreams.leave(state, outstanding.destination, failure.value)
     handler = FAILURES.get(type(outstanding.request))
     if handler is not None:
         return handler(state, outstanding, failure)
@@ -325,7 +328,7 @@ REQUESTS: Final[Mapping[type, Callable[[ReplicaState, Any], list[Action]]]] = {
     VoteRequest: vote.handle_vote,
     BeginQuorumEpochRequest: quorum_epoch.handle_begin_quorum_epoch,
     EndQuorumEpochRequest: quorum_epoch.handle_end_quorum_epoch,
-    FetchRequest: fetch_leader.handle_fetch,
+    FetchRequest: downstream.handle_fetch,
     FetchSnapshotRequest: fetch_snapshot.handle_fetch_snapshot,
     DescribeQuorumRequest: describe.handle_describe_quorum,
     AddRaftVoterRequest: voter_changes.handle_add_voter,

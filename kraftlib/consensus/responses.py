@@ -16,6 +16,7 @@ from kraftlib.codec.declared import Message
 from kraftlib.consensus.actions import Action, SendResponse
 from kraftlib.consensus.events import RequestReceived
 from kraftlib.consensus.extensions.misconfiguration import MISDIRECTED, refusal_detail
+from kraftlib.consensus.extensions.upstreams import age_field
 from kraftlib.consensus.log_view import Diverging, NeedsSnapshot, Valid
 from kraftlib.consensus.roles import ChangeRequest, Leader
 from kraftlib.consensus.state import ReplicaState
@@ -169,7 +170,10 @@ def fetch(
     judgement: Valid | Diverging | NeedsSnapshot | None = None,
     version: int,
 ) -> FetchResponse:
-    """Answer a Fetch; the caller that has the bytes puts the records in. An error answer has no high watermark."""
+    """Answer a Fetch; the caller that has the bytes puts the records in. An error answer has no high watermark.
+
+    One without an error, of a replica that does not lead, says how old its news is (`extensions.upstreams`).
+    """
     diverging, snapshot_id = NO_DIVERGENCE, NO_SNAPSHOT
     if isinstance(judgement, Diverging):
         diverging = FetchResponse.EpochEndOffset(epoch=judgement.end.epoch, end_offset=judgement.end.offset)
@@ -200,7 +204,9 @@ def fetch(
         records=b"",
     )
     topic = FetchResponse.FetchableTopicResponse(topic_id=METADATA_TOPIC_ID, partitions=(partition,))
-    return FetchResponse(responses=(topic,), node_endpoints=presented[1])
+    is_upstream = error is ErrorCode.NONE and not isinstance(role, Leader)
+    age = age_field(state) if is_upstream else ()
+    return FetchResponse(responses=(topic,), node_endpoints=presented[1], unknown_tagged_fields=age)
 
 
 def fetch_snapshot(

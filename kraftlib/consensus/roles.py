@@ -151,6 +151,29 @@ class ParkedFetch:
 
 
 @attrs.define(kw_only=True)
+class WaitingObservers:
+    """The Fetches of observers that are told in rounds (`observer_rounds`), who has waited longest first."""
+
+    fetches: dict[int, ParkedFetch] = attrs.field(factory=dict)
+    deadline_ms: int | None = None
+    """Their earliest deadline, or earlier."""
+    round_due_ms: int | None = None
+    """When some of them are told what is new; None while nothing is."""
+    rest_until_ms: int = 0
+    """No round is due before."""
+
+    def add(self, parked: ParkedFetch) -> None:
+        """Let one more Fetch wait."""
+        self.fetches[parked.request_id] = parked
+        self.deadline_ms = min(self.deadline_ms or parked.deadline_ms, parked.deadline_ms)
+
+    def ask_for_round(self, due_ms: int) -> None:
+        """There is news for them: a round is due then, if none is before."""
+        due_ms = max(due_ms, self.rest_until_ms)
+        self.round_due_ms = min(self.round_due_ms or due_ms, due_ms)
+
+
+@attrs.define(kw_only=True)
 class VoterChange:
     """The one Add or Remove of a voter that is under way (KIP-853)."""
 
@@ -208,14 +231,7 @@ class Leader:
     parked: dict[int, ParkedFetch] = attrs.field(factory=dict)
     parked_deadline_ms: int | None = None
     """Earliest deadline of the parked Fetches."""
-    waiting_observers: dict[int, ParkedFetch] = attrs.field(factory=dict)
-    """The Fetches of observers that are told in rounds (`observer_rounds`), who has waited longest first."""
-    observers_deadline_ms: int | None = None
-    """Their earliest deadline, or earlier."""
-    observer_round_due_ms: int | None = None
-    """When some of them are told what is new; None while nothing is."""
-    observers_rest_until_ms: int = 0
-    """No round is due before."""
+    waiting: WaitingObservers = attrs.field(factory=WaitingObservers)
     fetched_voters: set[ReplicaId] = attrs.field(factory=set)
     """Voters heard of since `check_quorum_deadline_ms` was set."""
     check_quorum_deadline_ms: int
@@ -236,8 +252,6 @@ class Leader:
     read_round: ReadRound | None = None
     reported: dict[ReplicaId, Voter] = attrs.field(factory=dict)
     """The voters of a static quorum, as they describe themselves (UpdateRaftVoter with kraft.version 0)."""
-    sent: dict[OffsetAndEpoch, int] = attrs.field(factory=dict)
-    """When a replica last asked for bytes of each snapshot, in ms."""
     presented: dict[bool, Presented] = attrs.field(factory=dict, eq=False, repr=False)
     """How each answer to a Fetch names this leader, and where it is reached, by whether its version has a place for
     that. It is the same in all of them, and made once."""
@@ -254,7 +268,9 @@ class Download:
 
     snapshot_id: OffsetAndEpoch
     source_epoch: Epoch | None
-    """The epoch in which the leader has sent, or proved, these bytes; None after a restart."""
+    """The epoch in which the source has sent, or proved, these bytes; None after a restart, or of a lost upstream."""
+    source: int | None = None
+    """The upstream that sends it (`extensions.upstreams`); None: the leader."""
     position: int = 0
     size: int | None = None
     unproven: bool = False

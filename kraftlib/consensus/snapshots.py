@@ -9,7 +9,6 @@ from kraftlib.consensus.actions import Action, DeleteBefore, FlushLog, SetSnapsh
 from kraftlib.consensus.events import RetentionDue, SnapshotCreated, SnapshotDamaged, SnapshotLost, StorageFailed
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.repair import handle_storage_failed
-from kraftlib.consensus.roles import Leader
 from kraftlib.consensus.state import ReplicaState, logger
 from kraftlib.types import OffsetAndEpoch
 
@@ -81,12 +80,9 @@ def handle_retention_due(state: ReplicaState, event: RetentionDue) -> list[Actio
 
 def _being_sent(state: ReplicaState) -> Iterable[OffsetAndEpoch]:
     """Return the snapshots that a replica asked for within the last fetch timeout."""
-    role = state.role_state
-    if not isinstance(role, Leader):
-        return ()
     earliest_ms = state.now_ms - state.config.fetch_timeout_ms
-    role.sent = {snapshot_id: at_ms for snapshot_id, at_ms in role.sent.items() if at_ms > earliest_ms}
-    return role.sent
+    state.sent = {snapshot_id: at_ms for snapshot_id, at_ms in state.sent.items() if at_ms > earliest_ms}
+    return state.sent
 
 
 def _begin_log_at(state: ReplicaState, snapshot_id: OffsetAndEpoch) -> list[Action]:

@@ -23,6 +23,7 @@ from kraftlib.consensus.roles import (
     Role,
     RoleState,
     Unattached,
+    WaitingObservers,
 )
 from kraftlib.consensus.voters import VoterSet
 from kraftlib.types import (
@@ -149,6 +150,37 @@ class Digests:
 
 
 @attrs.define(kw_only=True)
+class Upstreams:
+    """The way by which news of the leader comes to this replica (`extensions.upstreams`)."""
+
+    chosen: int | None = None
+    """The upstream that is fetched from, by its number as a destination; None: the leader is."""
+    chosen_ms: int = 0
+    resting_until_ms: dict[int, int] = attrs.field(factory=dict)
+    """Upstreams that were left, and when they are tried again."""
+    failures: dict[int, int] = attrs.field(factory=dict)
+    """The number of times in a row that each was left."""
+    wanted_until_ms: int = 0
+    """Until then all records of the leader are taken, since it counts us as a voter, which our log does not say yet."""
+    heard_ms: int = 0
+    """The newest time at which the leader is known to have been heard, by us or by those that we hear it from."""
+    current_ms: int | None = None
+    """The newest time of which we have everything that was committed then; None: of none yet."""
+
+
+@attrs.define(kw_only=True)
+class Downstream(WaitingObservers):
+    """The observers that fetch from this replica though it does not lead (`extensions.downstream`)."""
+
+    epoch: Epoch = -1
+    """That of all Fetches that wait."""
+    told: Offset = -1
+    """The high watermark for which the last round was asked for."""
+    known: dict[ReplicaId, Offset] = attrs.field(factory=dict)
+    """Our high watermark at the last Fetch of each."""
+
+
+@attrs.define(kw_only=True)
 class ReplicaState:
     """Memory of the core. Changed by the handlers of one event at a time.
 
@@ -200,6 +232,10 @@ class ReplicaState:
     """The download whose bytes are on the disk, be it under way or not."""
     learned_commit: OffsetAndEpoch | None = None
     """The committed end that an answer other than that to a Fetch has told (see `extensions.commit_news`)."""
+    sent: dict[OffsetAndEpoch, int] = attrs.field(factory=dict)
+    """When a replica last asked us for bytes of each snapshot, in ms."""
+    upstreams: Upstreams = attrs.field(factory=Upstreams)
+    downstream: Downstream = attrs.field(factory=Downstream)
     reads: list[Read] = attrs.field(factory=list)
     """The pending reads, in the order of asking."""
     shutdown_deadline_ms: int | None = None

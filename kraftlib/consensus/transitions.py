@@ -79,7 +79,7 @@ def close_leadership(state: ReplicaState, leader: Leader, epoch: Epoch) -> list[
     error = ErrorCode.NOT_LEADER_OR_FOLLOWER
     actions += [
         act.SendResponse(parked.request_id, responses.fetch(state, error=error, version=parked.version))
-        for parked in (*leader.parked.values(), *leader.waiting_observers.values())
+        for parked in (*leader.parked.values(), *leader.waiting.fetches.values())
     ]
     if leader.change is not None and leader.change.request_id is not None:
         actions.append(act.SendResponse(leader.change.request_id, responses.voter_change(leader.change.request, error)))

@@ -275,22 +275,30 @@ class Performer:
         self._network.respond(action.request_id, action.response)
 
     def _send_records(self, action: act.SendRecords) -> None:
-        self._respond_records((action.request_id,), action.response, action.start_offset, action.max_bytes)
+        self._respond_records((action.request_id,), action.response, action.start_offset, action.max_bytes, None)
 
     def _answer_observers(self, action: act.AnswerObservers) -> None:
         if action.start_offset is None:
             self._network.respond_records(action.request_ids, action.response, ())
         else:
-            self._respond_records(action.request_ids, action.response, action.start_offset, action.max_bytes)
+            place = action.start_offset, action.max_bytes, action.end_offset
+            self._respond_records(action.request_ids, action.response, *place)
 
     def _respond_records(
-        self, request_ids: Sequence[int], response: FetchResponse, start_offset: Offset, max_bytes: int
+        self,
+        request_ids: Sequence[int],
+        response: FetchResponse,
+        start_offset: Offset,
+        max_bytes: int,
+        end_offset: Offset | None,
     ) -> None:
         # One answer is made for all followers that wait at one offset: its records are read once.
         question = (start_offset, max_bytes)
         if response is not self._last_answer[0] or question != self._last_answer[1]:
             try:
                 batches = self._log.read(start_offset, max_bytes)
+                if end_offset is not None:
+                    batches = [batch for batch in batches if batch.end_offset <= end_offset]
             except CorruptBatchError as error:
                 # The follower gets no bytes, so that it gets no wrong ones: it asks again, and finds another leader.
                 for request_id in request_ids:

@@ -73,7 +73,7 @@ class Trust:
             return "no name or address of a host; UpdateRaftVoter with the right one corrects it"
         if os.path.dirname(path) in self.socket_directories:
             return None
-        return "neither listen, unix_socket, voters nor bootstrap_servers name a socket in its directory"
+        return "neither listen, unix_socket, voters, bootstrap_servers nor upstreams name a socket in its directory"
 
     def complaint(self, certificate: Any, replica_id: ReplicaId | None) -> str | None:
         """Return why the server with this certificate is not that replica (None: any replica of the cluster).

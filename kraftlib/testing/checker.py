@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.extensions.misconfiguration import VOTERS_TAG
+from kraftlib.consensus.extensions.upstreams import is_marked, takes_committed_only
 from kraftlib.consensus.fetch_leader import WENT_BACK
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.roles import Leader, Role
-from kraftlib.errors import ConfigError
-from kraftlib.records.batch import Batch
+from kraftlib.errors import ConfigError, CorruptBatchError
+from kraftlib.records.batch import Batch, read_batches
 from kraftlib.runtime.opening import view_of
 from kraftlib.testing import election_invariants as elections
 from kraftlib.testing import invariants as inv
@@ -254,6 +255,8 @@ class Checker:
             # A leader may have resigned in the very turn in which it won, and opens its epoch all the same.
             follows = state.leader_id != node.key.id
             self.check(inv.s6_full_disk_takes_no_records, node, entry, told=state.disk_full and follows)
+            if takes_committed_only(state):
+                self.check(inv.i23_committed_records_only_behind_upstreams, facts, node, entry)
             chain.append(entry)
             self._trace.add(self._timeline.now_us, Step.APPENDED, node.key.id, batch.base_offset, batch.epoch)
         process.appended_end = chain.end_offset
@@ -386,7 +389,11 @@ class Checker:
                 epoch = partition.current_leader.leader_epoch
                 if partition.records:
                     self._look_at_lists(node, request)
-                    self.check(elections.i1_known_leader, self.facts, epoch, node.key.id, node)
+                    if node.process is not None and self.facts.leaders.get(epoch) != node.key and is_marked(request):
+                        end_offset = _end_of(partition.records)
+                        self.check(inv.i23_upstream_sends_committed_records_only, self.facts, node, end_offset)
+                    else:
+                        self.check(elections.i1_known_leader, self.facts, epoch, node.key.id, node)
             case VoteResponse() | BeginQuorumEpochResponse() | EndQuorumEpochResponse():
                 if not response.topics:
                     return
@@ -435,6 +442,14 @@ def _picture(view: LogView) -> dict[str, object]:
         "kraft.version": view.kraft_version.latest,
         "holes": tuple(view.holes),
     }
+
+
+def _end_of(records: bytes | memoryview) -> Offset:
+    """Return one past the last record; 0 of records that a disk has damaged, which are refused where they arrive."""
+    try:
+        return read_batches(records)[-1].end_offset
+    except CorruptBatchError:
+        return 0
 
 
 def _no_divergence(event: ev.Event | None) -> str | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random as chance
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
+
 from kraftlib.config import PRIORITY_MAX
 from kraftlib.testing.profiles import Profile
 from kraftlib.types import ReplicaId
@@ -14,6 +16,9 @@ if TYPE_CHECKING:
 
 ROUNDS_SHARE: Final = 0.3
 """The share of runs that tell one or two observers in rounds, as if they were many."""
+
+UPSTREAMS_SHARE: Final = 0.5
+"""The share of runs whose observers have upstreams."""
 
 DIGESTS_SHARE: Final = 0.3
 """Share of the seeds whose replicas compare their states."""
@@ -30,6 +35,21 @@ def draw_housekeeping(draw: chance.Random, pace: float) -> dict[str, int]:
 def draw_rounds(draw: chance.Random) -> dict[str, int]:
     """Draw how many observers are too many to be told at once: mostly more than there are."""
     return {"observers_at_once": draw.choice((0, 1)), "observer_round_ms": 4} if draw.random() < ROUNDS_SHARE else {}
+
+
+def draw_upstreams(draw: chance.Random, world: World) -> None:
+    """Let observers fetch from up to three others, be they voters or observers, and perhaps in a circle: mostly none.
+
+    Not those that are to vote.
+    """
+    if draw.random() >= UPSTREAMS_SHARE:
+        return
+    voters = {key.id for key in world.voter_keys}
+    for node in world.nodes.values():
+        others = [other.endpoint for other in world.nodes.values() if other is not node]
+        if node.key.id not in voters and not node.config.auto_join and others:
+            places = tuple(draw.sample(others, min(draw.randint(1, 3), len(others))))
+            node.config = attrs.evolve(node.config, upstreams=places)
 
 
 def draw_digests(draw: chance.Random, pace: float, *, odd: bool) -> dict[str, int]:

@@ -332,6 +332,19 @@ def i20_nothing_stays_due(node: DiskImage, deadline_ms: int | None, now_ms: int)
     return f"the core of {node.key} was called at {now_ms} ms and is due since {deadline_ms} ms"
 
 
+def i23_upstream_sends_committed_records_only(facts: Facts, node: DiskImage, end_offset: Offset) -> Complaint:
+    """I23: a replica that does not lead sends nothing but committed records."""
+    if end_offset <= facts.committed_end:
+        return None
+    return f"{node.key} does not lead and sends records up to {end_offset}, committed is {facts.committed_end}"
+
+
+def i23_committed_records_only_behind_upstreams(facts: Facts, node: DiskImage, entry: LogEntry) -> Complaint:
+    """I23: an observer with upstreams never has a record that might be truncated."""
+    known = facts.committed.covering(entry.base_offset)
+    return None if known is entry else f"{node.key} has upstreams and appends {entry}, which is not committed: {known}"
+
+
 def e7_leader_without_listeners_resigns(node: DiskImage, silent_ms: int, limit_ms: int) -> Complaint:
     """E7, check quorum: a leader from whom no majority fetches gives up (KAFKA-15489)."""
     if silent_ms <= limit_ms:
@@ -424,6 +437,19 @@ INVARIANTS: Final[Mapping[str, Sequence[Callable[..., Complaint]]]] = {
         for name, value in list({**vars(election_invariants), **vars(list_invariants), **globals()}.items())
         if name.startswith(f"{number.lower()}_")
     ]
-    for number in (*(f"I{n}" for n in range(1, 21)), "I22", "E7", "E8", "L16", "M5", "S6", "S10", "S14", "HOLD", "V6")
+    for number in (
+        *(f"I{n}" for n in range(1, 21)),
+        "I22",
+        "I23",
+        "E7",
+        "E8",
+        "L16",
+        "M5",
+        "S6",
+        "S10",
+        "S14",
+        "HOLD",
+        "V6",
+    )
 }
 """Every check of this module, of `election_invariants` and of `list_invariants` by its id."""

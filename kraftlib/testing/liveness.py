@@ -350,7 +350,8 @@ def i19_nothing_is_left_over(world: World) -> None:
         if process is None:
             continue
         role = process.replica.state.role_state
-        parked = {**role.parked, **role.waiting_observers} if isinstance(role, Leader) else {}
+        parked = dict(process.replica.state.downstream.fetches)
+        parked |= {**role.parked, **role.waiting.fetches} if isinstance(role, Leader) else {}
         sizes = {"parked fetches": (len(parked), 4 * len(world.nodes)), "waiting callers": (_waiting(node), 0)}
         world.checker.check(inv.i19_bounds, node, sizes)
         if not node.disk.is_busy:

@@ -199,7 +199,8 @@ class SimulatedNode:
     def use_voters(self, ids: Sequence[ReplicaId]) -> None:
         """Edit the list of static voters of a node that is down; without ids, take the edit back."""
         voters = tuple(StaticVoter(number, endpoint_of(number)) for number in ids) or self._listed
-        self.config = attrs.evolve(self.config, voters=voters)
+        upstreams = () if self.key.id in ids else self.config.upstreams  # a voter has none
+        self.config = attrs.evolve(self.config, voters=voters, upstreams=upstreams)
         is_other = {voter.id for voter in voters} != {voter.id for voter in self._listed}
         self.edited_voters = tuple(ReplicaKey(voter.id) for voter in voters) if is_other else ()
 

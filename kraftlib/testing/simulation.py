@@ -117,6 +117,7 @@ class Simulation:
             on_entry=on_entry,
         )
         self.world.seed = seed
+        draws.draw_upstreams(chance.Random(f"upstreams/{profile.name}/{seed}"), self.world)
         kinds = draws.draw_kinds(draw, profile)
         self.nemesis = Nemesis(
             self.world,

@@ -104,6 +104,7 @@ _request_values: Final[Callable[[FetchRequest], tuple[Any, ...]]] = attrgetter(
     "session_id",
     "session_epoch",
     "rack_id",
+    "unknown_tagged_fields",
 )
 _fetch_values: Final[Callable[[FetchRequest.FetchPartition], tuple[Any, ...]]] = attrgetter(
     "partition", "log_start_offset", "partition_max_bytes", "replica_directory_id.int"
@@ -164,6 +165,7 @@ def decode_request(frame: Buffer) -> tuple[int, int, str, FetchRequest] | None:
         session_epoch=request.session_epoch,
         topics=(FetchRequest.FetchTopic(topic_id=topic.topic_id, partitions=(partition,)),),
         rack_id=request.rack_id,
+        unknown_tagged_fields=request.unknown_tagged_fields,
     )
     return version, correlation_id, client_id, message
 
@@ -201,7 +203,6 @@ def _request_key(request: FetchRequest, version: int, client_id: str | None) -> 
     partition = topic.partitions[0]
     if (
         request.forgotten_topics_data
-        or request.unknown_tagged_fields
         or request.replica_state.unknown_tagged_fields
         or topic.unknown_tagged_fields
         or partition.unknown_tagged_fields

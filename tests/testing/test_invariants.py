@@ -190,10 +190,21 @@ def test_a_change_that_the_operator_was_told_of_stands_in_the_committed_log() ->
     assert inv.v6_a_change_that_is_done_is_committed(own, "remove", key(2)) is None
 
 
+def test_upstreams_send_and_their_observers_have_committed_records_only() -> None:
+    own = Facts()
+    node = image(own, 1, 1, 1, 1)
+    _, second, third = node.chain.entries
+    own.commit(second)
+    for entry, is_committed in ((second, True), (third, False)):
+        assert (inv.i23_upstream_sends_committed_records_only(own, node, entry.end_offset) is None) is is_committed
+        assert (inv.i23_committed_records_only_behind_upstreams(own, node, entry) is None) is is_committed
+
+
 def test_every_invariant_that_is_documented_has_a_check_with_a_docstring() -> None:
     assert list(inv.INVARIANTS) == [
         *(f"I{n}" for n in range(1, 21)),
         "I22",
+        "I23",
         "E7",
         "E8",
         "L16",

@@ -103,6 +103,18 @@ def test_requests_that_differ_in_their_numbers_come_from_one_template(version: i
 
 
 @pytest.mark.parametrize("version", fetch_template.VERSIONS)
+def test_requests_with_a_tag_of_ours_have_templates_of_their_own(version: int) -> None:
+    """So a Fetch to an upstream costs no more than one to a leader."""
+    for tags in ((), ((10_002, b""),), ((10_000, b"\0\0\0\1"),)):
+        for offset in (5, 6):
+            message = attrs.evolve(request(version, fetch_offset=offset), unknown_tagged_fields=tags)
+            frame = frames.encode_request(message, version=version, correlation_id=7, client_id="a")
+            assert frame == general_request(message, version, 7, "a")
+            assert frames.decode_request(memoryview(frame)).message == message
+    assert len(fetch_template._request_templates) == len(fetch_template._request_examples) == 3
+
+
+@pytest.mark.parametrize("version", fetch_template.VERSIONS)
 @given(answers=st.lists(st.tuples(INT32, INT64, INT64, st.integers(0, 300)), min_size=1, max_size=5))
 def test_answers_that_differ_in_their_numbers_and_records_come_from_one_template(
     version: int, answers: list[Any]

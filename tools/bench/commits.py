@@ -90,6 +90,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="instead: the cost of so many observers, and the time until all have a record (0,50,200,500)",
     )
     parser.add_argument(
+        "--tree", type=int, default=0, metavar="N", help="with --observers: they fetch from N observers of the leader"
+    )
+    parser.add_argument(
         "--hostile", type=int, metavar="N", help="instead: commits while a stranger sends N frames a second"
     )
     parser.add_argument(
@@ -198,11 +201,11 @@ def _run_catch_up(options: argparse.Namespace) -> int:
 
 
 def _run_observers(options: argparse.Namespace) -> int:
-    if min(options.observers) < 0:
-        raise ConfigError(f"--observers {options.observers}: a number of observers is 0 or more")
+    if min(*options.observers, options.tree) < 0:
+        raise ConfigError(f"--observers {options.observers} --tree {options.tree}: a number of observers is 0 or more")
     for engine in ENGINES if options.engine == "both" else (options.engine,):
         for observers in options.observers:
-            found = asyncio.run(measure_observers(observers, engine=engine, seconds=options.seconds))
+            found = asyncio.run(measure_observers(observers, engine=engine, seconds=options.seconds, tree=options.tree))
             print(json.dumps(found) if options.output == "json" else observers_as_text(found), flush=True)
     return 0
 

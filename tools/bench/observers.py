@@ -1,9 +1,10 @@
-"""`dev.py bench --observers N,N`: the cost of many observers for a leader, and the time until all of them have a
-record.
+"""`dev.py bench --observers N,N [--tree N]`: the cost of many observers for a leader, and the time until all of them
+have a record.
 
 One voter with its log in memory appends 50 records a second, each at its time, whatever became of those before it. So
 nothing but the observers costs anything worth a mention. They are connections of another process over loopback
-(`tools.bench.watchers`).
+(`tools.bench.watchers`): to the leader, or behind a tree to so many upstreams, each a replica in a process of its own
+(`tools.bench.upstream`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import struct
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from typing import Any, Final
 
 from kraftlib.config import RaftConfig
@@ -34,8 +36,8 @@ REST_S: Final = 1.0
 """After the last append, until all observers must have it."""
 
 
-async def measure_observers(observers: int, *, engine: str, seconds: float) -> dict[str, Any]:
-    """Return the figures of one leader with so many observers."""
+async def measure_observers(observers: int, *, engine: str, seconds: float, tree: int = 0) -> dict[str, Any]:
+    """Return the figures of one leader with so many observers, which fetch from it or from a `tree` of upstreams."""
     port = free_port()
     place = f"127.0.0.1:{port}"
     config = RaftConfig(
@@ -45,8 +47,15 @@ async def measure_observers(observers: int, *, engine: str, seconds: float) -> d
         engine=engine,
         limits=TcpLimits(connections_max=observers + 64, connections_per_address_max=observers + 64),
     )
-    async with RaftClient[bytes](config) as client, Watchers(place, observers) as watchers:
+    async with RaftClient[bytes](config) as client, AsyncExitStack() as others:
         await client.wait_for_leader()
+        children = [Child("upstream", place, f"--node-id={2 + number}", f"--engine={engine}") for number in range(tree)]
+        upstreams = [await others.enter_async_context(child) for child in children]
+        places = [told["place"] for told in await asyncio.gather(*(child.begin() for child in upstreams))]
+        behind = ("--behind-tree",) if tree else ()
+        watchers = await others.enter_async_context(
+            Child("watchers", *(places or [place]), f"--observers={observers}", *behind)
+        )
         await watchers.begin()
         await _append(client, WARM_UP_S)
         began_cpu, began = time.process_time(), time.monotonic_ns()
@@ -54,10 +63,13 @@ async def measure_observers(observers: int, *, engine: str, seconds: float) -> d
         cpu = time.process_time() - began_cpu
         await asyncio.sleep(REST_S)
         arrived = await watchers.end()
+        spent = [told["cpu_s"] for told in await asyncio.gather(*(child.end() for child in upstreams))]
     told = sorted(has_ns - stamp for stamp, has_ns in arrived["arrivals"] if stamp >= began)
     return {
         "observers": observers,
+        "tree": tree,
         "engine": engine,
+        "upstreams_cpu_s": round(sum(spent), 2),
         "commits": len(latencies),
         "cpu_per_commit_us": round(1e6 * cpu / len(latencies)),
         "p50_ms": _ms(latencies, 0.5),
@@ -87,14 +99,14 @@ async def _append(client: RaftClient[bytes], seconds: float) -> list[int]:
     return sorted(latencies)
 
 
-class Watchers:
-    """The process of the observers."""
+class Child:
+    """A process of this package, which tells a line when it is ready and another one when its stdin has ended."""
 
-    def __init__(self, place: str, observers: int) -> None:
-        self._command = (sys.executable, "-m", "tools.bench.watchers", place, "--observers", str(observers))
+    def __init__(self, module: str, *arguments: str) -> None:
+        self._command = (sys.executable, "-m", f"tools.bench.{module}", *arguments)
         self._process: asyncio.subprocess.Process | None = None
 
-    async def __aenter__(self) -> Watchers:
+    async def __aenter__(self) -> Child:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -102,16 +114,16 @@ class Watchers:
             self._process.kill()
             await self._process.wait()
 
-    async def begin(self) -> None:
-        """Return when all observers have fetched."""
+    async def begin(self) -> Any:
+        """Start it; return what it tells when it is ready."""
         pipe = asyncio.subprocess.PIPE
         self._process = await asyncio.create_subprocess_exec(
             *self._command, stdin=pipe, stdout=pipe, limit=LINE_MAX_BYTES
         )
-        await self._line()
+        return await self._line()
 
     async def end(self) -> Any:
-        """Let them end; return what they have seen."""
+        """Let it end; return what it tells then."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
         return await self._line()
@@ -120,7 +132,7 @@ class Watchers:
         out = None if self._process is None else self._process.stdout
         line = b"" if out is None else await asyncio.wait_for(out.readline(), PATIENCE_S)
         if not line:
-            raise KraftError("the process of the observers has ended: see above")
+            raise KraftError(f"{self._command[2]} has ended: see above")
         return json.loads(line)
 
 
@@ -136,7 +148,8 @@ def as_text(found: dict[str, Any]) -> str:
         if found["observers"]
         else ""
     )
+    behind = f" behind a tree of {found['tree']}" if found["tree"] else ""
     return (
-        f"{found['observers']} observers, {found['engine']}: a commit cost the leader "
+        f"{found['observers']} observers{behind}, {found['engine']}: a commit cost the leader "
         f"{found['cpu_per_commit_us']:,} µs of CPU and took {found['p50_ms']} / {found['p99_ms']} ms (p50 / p99){told}"
     )

@@ -1,6 +1,7 @@
-"""`python -m tools.bench.watchers HOST:PORT --observers N`: N observers in one process, for `dev.py bench --observers`.
+"""`python -m tools.bench.watchers PLACE … --observers N`: N observers in one process, for `dev.py bench --observers`.
 
 Each has a connection of its own and fetches as a Kafka broker does, with an id and a directory id, and keeps nothing.
+Behind a tree they are spread over the places, and mark their Fetches as an observer of kraftlib with `upstreams` does.
 It has a record once it also knows that it is committed. The first 8 bytes of a record's value say when it was appended,
 in ns of CLOCK_MONOTONIC, which processes share. A line says that all have fetched; when stdin ends, another one says
 when all had each record.
@@ -14,10 +15,12 @@ import json
 import struct
 import sys
 import time
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
+from kraftlib.consensus.extensions.upstreams import MARK
 from kraftlib.records.batch import parse_header, read_batch
 from kraftlib.runtime.net.framing import FrameReader, framed
 from kraftlib.types import METADATA_TOPIC_ID, Offset, parse_endpoint
@@ -69,11 +72,11 @@ class Arrivals:
 class Observer(asyncio.Protocol):
     """One observer. `first_answer` is set once its first Fetch was answered without an error."""
 
-    def __init__(self, number: int, arrivals: Arrivals) -> None:
+    def __init__(self, number: int, arrivals: Arrivals, *, behind_tree: bool) -> None:
         self.first_answer: Final = asyncio.get_running_loop().create_future()
         self._arrivals: Final = arrivals
         self._reader: Final = FrameReader(MAX_FRAME_BYTES)
-        self._request: Final = _request(FIRST_ID + number)
+        self._request: Final = _request(FIRST_ID + number, MARK if behind_tree else ())
         self._correlation_id = 0
         self._epoch = self._last_epoch = 0
         self._end = self._known = 0
@@ -95,7 +98,7 @@ class Observer(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """Tell the caller that waits for the first answer."""
         if not self.first_answer.done():
-            self.first_answer.set_exception(ConnectionError(f"the leader closed the connection: {error}"))
+            self.first_answer.set_exception(ConnectionError(f"the other side closed the connection: {error}"))
 
     def _take(self, message: Any) -> None:
         self._arrivals.answers += 1
@@ -125,20 +128,24 @@ class Observer(asyncio.Protocol):
         self._transport.write(framed(frame))
 
 
-def _request(replica_id: int) -> FetchRequestTemplate:
+def _request(replica_id: int, mark: tuple[tuple[int, bytes], ...]) -> FetchRequestTemplate:
     partition = FetchRequest.FetchPartition(replica_directory_id=UUID(int=replica_id), high_watermark=-1)
     topic = FetchRequest.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=(partition,))
     state = FetchRequest.ReplicaState(replica_id=replica_id)
-    request = FetchRequest(replica_state=state, max_wait_ms=500, max_bytes=1 << 20, topics=(topic,))
+    request = FetchRequest(
+        cluster_id="bench", replica_state=state, max_wait_ms=500, max_bytes=1 << 20, topics=(topic,),
+        unknown_tagged_fields=mark,
+    )  # fmt: skip
     example = encode_request(request, version=VERSION, correlation_id=0, client_id=CLIENT_ID)
     return FetchRequestTemplate(example=example, position_at=BODY_AT + 43, watermark_at=BODY_AT + 92)
 
 
-async def watch(place: str, observers: int) -> None:
+async def watch(places: Sequence[str], observers: int, *, behind_tree: bool) -> None:
     """Fetch until stdin ends."""
-    loop, endpoint, arrivals = asyncio.get_running_loop(), parse_endpoint(place), Arrivals(observers)
+    loop, arrivals = asyncio.get_running_loop(), Arrivals(observers)
     for number in range(observers):
-        make = partial(Observer, number, arrivals)
+        make = partial(Observer, number, arrivals, behind_tree=behind_tree)
+        endpoint = parse_endpoint(places[number % len(places)])
         _, observer = await loop.create_connection(make, endpoint.host, endpoint.port)
         await observer.first_answer
     print(json.dumps({"ready": observers}), flush=True)
@@ -149,10 +156,11 @@ async def watch(place: str, observers: int) -> None:
 def main() -> None:
     """Run what the command line says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("place", help="host:port of the leader")
+    parser.add_argument("places", nargs="+", metavar="PLACE", help="host:port of the leader, or of the upstreams")
     parser.add_argument("--observers", type=int, required=True)
+    parser.add_argument("--behind-tree", action="store_true", help="the places are upstreams")
     options = parser.parse_args()
-    asyncio.run(watch(options.place, options.observers))
+    asyncio.run(watch(options.places, options.observers, behind_tree=options.behind_tree))
 
 
 if __name__ == "__main__":

@@ -462,7 +462,7 @@ class CoreHost:
         letter = Letter(self.number, asked.life, asked.source, asked.destination, asked.correlation_id, response, True)
         self.world.post(letter)
 
-    def _send_records(self, action: act.SendRecords) -> None:
+    def _send_records(self, action: act.SendRecords, end_offset: Offset | None = None) -> None:
         store, start = self.store, action.start_offset
         if start < store.start_offset:
             raise BrokenPromiseError(
@@ -476,7 +476,8 @@ class CoreHost:
             self.world.count("read in a hole")
             self.events += [store.come_upon_damage()] if store.latent else []
             return
-        data = b"".join(bytes(batch.data) for batch in batches[: self.world.batches_at_once])
+        batches = batches[: self.world.batches_at_once]
+        data = b"".join(bytes(batch.data) for batch in batches if end_offset is None or batch.end_offset <= end_offset)
         topic = action.response.responses[0]
         partition = attrs.evolve(topic.partitions[0], records=data)
         filled = attrs.evolve(action.response, responses=(attrs.evolve(topic, partitions=(partition,)),))
@@ -487,7 +488,8 @@ class CoreHost:
             if action.start_offset is None:
                 self._send_response(act.SendResponse(number, action.response))
             else:
-                self._send_records(act.SendRecords(number, action.response, action.start_offset, action.max_bytes))
+                alone = act.SendRecords(number, action.response, action.start_offset, action.max_bytes)
+                self._send_records(alone, action.end_offset)
 
     def _send_chunk(self, action: act.SendSnapshotChunk) -> None:
         if self.world.oddities.is_unreadable():

@@ -86,7 +86,7 @@ class Inquiries:
         """A replica has heard of a commit."""
         role = host.running.state.role_state
         if self._prunes and isinstance(role, Leader):
-            offsets = [waiting.fetch_offset for waiting in role.waiting_observers.values()]
+            offsets = [waiting.fetch_offset for waiting in role.waiting.fetches.values()]
             if any(offset < host.high_watermark for offset in offsets):
                 self._pruned = host
 

@@ -27,6 +27,7 @@ from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest, SnapshotHashResponse
 from tools.rules.positions import may_stand_in
+from tools.rules.upstreams import MARK, source
 
 REFUSALS_MAX = 3
 """After so many answers in a row that say nothing, a download begins anew."""
@@ -51,6 +52,8 @@ class Downloads:
         self._is_active = False
         """Whether the role that is held now wants it."""
         self._is_writing = False
+        self._rests: dict[int, int] = {}
+        """The upstreams that were left, and until when."""
         self._asked: dict[int, tuple[Any, int]] = {}
         self._wanted: list[act.Action] = []
         """The actions for the disk that must come next."""
@@ -82,6 +85,9 @@ class Downloads:
                 self._fails(request)
             case ev.SnapshotChunkWritten():
                 self._is_written(event)
+            case ev.ConnectionLost():
+                if self._kept is not None and self._kept.source == event.destination:
+                    self._kept.source_epoch = None  # another process may answer there
             case ev.DownloadHashed():
                 kept = self._kept
                 if kept is not None and (kept.snapshot_id, kept.position) == (event.snapshot_id, event.position):
@@ -89,15 +95,16 @@ class Downloads:
             case ev.SnapshotInstalled() | ev.SnapshotAdopted() | ev.SnapshotRefused():
                 self._kept, self._is_active, self._is_writing = None, False, False
 
-    def begin(self, snapshot_id: OffsetAndEpoch, *, fills: bool) -> None:
-        """The leader has named this snapshot in an answer that counts."""
+    def begin(self, snapshot_id: OffsetAndEpoch, *, fills: bool, source: int | None = None) -> None:
+        """The leader, or this upstream, has named this snapshot in an answer that counts."""
         kept, epoch = self._kept, self._state.epoch
         self._is_active = True
         if kept is None or kept.snapshot_id != snapshot_id or not kept.size or not kept.position:
-            self._kept = Download(snapshot_id=snapshot_id, source_epoch=epoch, fills=fills)
+            self._kept = Download(snapshot_id=snapshot_id, source_epoch=epoch, source=source, fills=fills)
             return
-        kept.fills, kept.digest = fills, None
-        kept.unproven = kept.source_epoch != epoch and kept.position < kept.size
+        is_same = (kept.source_epoch, kept.source) == (epoch, source)
+        kept.fills, kept.digest, kept.source = fills, None, source
+        kept.unproven = not is_same and kept.position < kept.size
         if kept.unproven:
             self._wanted.append(act.HashDownload(snapshot_id, kept.position))
 
@@ -174,7 +181,7 @@ class Downloads:
 
     def _begin_anew(self, kept: Download) -> None:
         epoch = self._state.epoch
-        self._kept = Download(snapshot_id=kept.snapshot_id, source_epoch=epoch, fills=kept.fills)
+        self._kept = Download(snapshot_id=kept.snapshot_id, source_epoch=epoch, source=kept.source, fills=kept.fills)
 
     def _is_written(self, event: ev.SnapshotChunkWritten) -> None:
         kept = self._kept
@@ -213,6 +220,7 @@ class Downloads:
             self._asked.clear()
             if isinstance(role, Leader):
                 self.drop()
+        self._look_at_source(role)
         if self._kept is None and state.kept is None and not self._wanted and not self._is_active:
             if actions and not DISK.isdisjoint(map(type, actions)):
                 raise BrokenRuleError("RF37", f"there is no download, and the disk is asked for {actions}")
@@ -223,6 +231,16 @@ class Downloads:
         if asked != self._wanted:
             raise BrokenRuleError(self._rule_of(asked), f"the disk is asked for {asked}, must be for {self._wanted}")
         self._compare(role)
+
+    def _look_at_source(self, role: object) -> None:
+        """A download pauses where it is not fetched from its source any more, whose next process may have others."""
+        kept, rests = self._kept, self._state.upstreams.resting_until_ms
+        if kept is not None and kept.source is not None and rests.get(kept.source) != self._rests.get(kept.source):
+            kept.source_epoch = None
+        self._rests = dict(rests)
+        is_asking = isinstance(role, Follower) and self._state.shutdown_deadline_ms is None
+        if kept is not None and self._is_active and not self._is_writing and is_asking:
+            self._is_active = kept.source == source(self._state)
 
     def _give_up_late_requests(self) -> None:
         late_ms = self._state.now_ms - self._state.config.request_timeout_ms
@@ -242,7 +260,8 @@ class Downloads:
             request = action.request
             if not isinstance(request, FetchSnapshotRequest | SnapshotHashRequest):
                 continue
-            if kept is None or not self._is_active or self._is_writing or action.destination != state.leader_id:
+            asked = state.leader_id if kept is None or kept.source is None else kept.source
+            if kept is None or not self._is_active or self._is_writing or action.destination != asked:
                 raise BrokenRuleError("RF33", f"{request} is sent to {action.destination}, {kept} is there")
             wanted = self._hash_request(kept) if kept.unproven else self._chunk_request(kept)
             if request != wanted or (kept.unproven and kept.digest is None) or state.now_ms < kept.not_before_ms:
@@ -278,6 +297,7 @@ class Downloads:
             replica_id=-1 if is_anonymous else state.key.id,
             max_bytes=at_once,
             topics=(FetchSnapshotRequest.TopicSnapshot(name=METADATA_TOPIC, partitions=(partition,)),),
+            unknown_tagged_fields=() if kept.source is None else ((MARK, b""),),
         )
 
     def _look_at_rest(self, role: object) -> None:
@@ -290,7 +310,7 @@ class Downloads:
             or state.shutdown_deadline_ms is not None
         ):
             return
-        has_place = state.config.listener_name.upper() in state.leader_endpoints
+        has_place = kept.source is not None or state.config.listener_name.upper() in state.leader_endpoints
         if self._is_writing or not has_place:
             return
         if state.now_ms < kept.not_before_ms:
@@ -300,11 +320,15 @@ class Downloads:
             return
         if not kept.unproven and kept.position == kept.size:
             self._use(kept)
-        elif not (kept.unproven and kept.digest is None) and state.connections.is_ready(role.leader_id, state.now_ms):
-            raise BrokenRuleError("RF33", f"nothing is asked of {role.leader_id}, and {kept} is there")
+        elif not (kept.unproven and kept.digest is None):
+            asked = role.leader_id if kept.source is None else kept.source
+            if state.connections.is_ready(asked, state.now_ms):
+                raise BrokenRuleError("RF33", f"nothing is asked of {asked}, and {kept} is there")
 
     def _compare(self, role: object) -> None:
         ours, theirs = self._kept, self._state.kept
+        if ours is not None and theirs is not None and not theirs.position:
+            theirs = attrs.evolve(theirs, source_epoch=ours.source_epoch)  # of no bytes
         if ours != theirs:
             raise BrokenRuleError("RF32", f"the download is {theirs}, must be {ours}")
         wanted = isinstance(role, Follower) and role.download is not None

@@ -26,6 +26,7 @@ from kraftlib.wire.messages.vote import VoteRequest
 from tools.rules.election_life import Life
 from tools.rules.election_parts import Asking, Following, Resigned, Sent, Span, Unattached
 from tools.rules.election_requests import the_partition
+from tools.rules.upstreams import is_upstream
 
 
 @attrs.frozen(kw_only=True)
@@ -236,7 +237,8 @@ def _fetch(life: Life, sent: Sent, response: Any, actions: Sequence[act.Action],
         life.fail(sent.destination)  # it knows of no leader either
         return
     if said.leader_id != life.part.leader_id or sent.question != before.question:
-        if said.leader_id == life.part.leader_id and sent.question is not None:
+        is_of_leader = said.leader_id == life.part.leader_id and not is_upstream(sent.destination)
+        if is_of_leader and sent.question is not None:
             sign_of_life(life, life.part, certain=True)  # nothing else in it counts
         if not life.entered:
             life.fail(sent.destination)
@@ -245,7 +247,7 @@ def _fetch(life: Life, sent: Sent, response: Any, actions: Sequence[act.Action],
     life.is_sent_to_snapshot = row.diverging_epoch.epoch < 0 <= max(row.snapshot_id.epoch, row.snapshot_id.end_offset)
     lives = _is_of_use(life, row, actions, before)
     life.pause(sent.destination, Span(0, life.now_ms + 2 * life.config.retry_backoff_ms + 500))
-    if lives is not False:
+    if lives is not False and not is_upstream(sent.destination):
         sign_of_life(life, life.part, certain=lives is True)
     is_answered = row.diverging_epoch.epoch < 0 and not life.is_sent_to_snapshot
     if is_answered and not row.records and not life.holes and life.forgotten is not None and row.high_watermark >= 0:
@@ -263,7 +265,7 @@ def _is_of_use(life: Life, row: Any, actions: Sequence[act.Action], before: Befo
         return True
     if life.holes:
         return act.WriteRepair in kinds or not before.fills
-    return act.AppendToLog in kinds or not row.records
+    return act.AppendToLog in kinds or not row.records or (None if life.config.upstreams else False)
 
 
 def sign_of_life(life: Life, part: Following, *, certain: bool) -> None:
@@ -302,7 +304,8 @@ def _fetch_snapshot(life: Life, sent: Sent, response: Any, actions: Sequence[act
         if any(isinstance(action, act.WriteSnapshotChunk) for action in actions):
             part = life.part
             flags = part.lost_connection, part.refused, part.lost_before
-            sign_of_life(life, part, certain=True)
+            if not is_upstream(sent.destination):
+                sign_of_life(life, part, certain=True)
             part.lost_connection, part.refused, part.lost_before = flags  # those are the log's
         else:
             life.pause(sent.destination, Span(0, life.now_ms + 2 * life.config.retry_backoff_ms + 500))

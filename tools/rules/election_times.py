@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import random as chance
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from kraftlib.consensus import actions as act
 from kraftlib.consensus.roles import Role
@@ -101,6 +101,10 @@ class Draws(chance.Random):
         return super().randrange(start)
 
 
+REST_DOUBLINGS: Final = 5
+"""The most times that the rest of an upstream is doubled."""
+
+
 def judge_draws(life: Life, widths: list[int], setbacks: int) -> None:
     """RV17: chance decides only what it must, among as many possibilities as it must.
 
@@ -108,11 +112,14 @@ def judge_draws(life: Life, widths: list[int], setbacks: int) -> None:
     before the step.
     """
     config = life.config
-    servers = max(len(config.bootstrap_servers), len(life.voters.voters) + 1)  # the leader may be none of them
+    # The leader may be none of the voters.
+    servers = max(len(config.bootstrap_servers), len(life.voters.voters) + 1, len(config.upstreams))
     allowed = {config.retry_backoff_ms, config.leader_loss_stagger_ms // 4 + 1, *range(1, servers + 1)}
     for count in range(min(setbacks, life.setbacks), max(setbacks, life.setbacks) + 1):
         eagerness = config.election_priority >> min(count, HALVINGS_MAX)
         allowed.add(config.election_timeout_ms * (200 - eagerness) // 200)
+    if config.upstreams:
+        allowed |= {config.fetch_timeout_ms << doublings for doublings in range(REST_DOUBLINGS + 1)}
     if not allowed.issuperset(widths):
         text = f"{life.state.id_text} lets chance decide among {widths} possibilities, and may among {sorted(allowed)}"
         raise BrokenRuleError("RV17", text)

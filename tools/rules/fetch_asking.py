@@ -24,6 +24,7 @@ from kraftlib.wire.messages.fetch import FetchRequest
 from tools.rules.positions import end_of
 from tools.rules.repair import Repair
 from tools.rules.scene import OTHERS
+from tools.rules.upstreams import MARK, awake, is_marked, source
 
 DOUBTS_AFTER = 2
 """A leader that has failed so often in a row may not be one any more."""
@@ -75,7 +76,7 @@ class Asking:
         state, request = self.state, action.request
         role = state.role_state
         question = None
-        if isinstance(role, Follower) and action.destination == role.leader_id:
+        if isinstance(role, Follower) and (action.destination == role.leader_id or is_marked(request)):
             question = self.question(role)
         if not self.is_durable():
             text = (
@@ -130,6 +131,8 @@ class Asking:
         is_known = isinstance(role, Follower) and role.has_fetched
         ids = sorted(voter.key.id for voter in state.voters) if state.log.voters.latest_offset is None else []
         wanted = {} if is_known else {10_000: struct.pack(f">{len(ids)}i", *ids)}
+        if is_marked(request):  # where it may be marked is RF43's matter
+            wanted = {MARK: b""}
         if said != wanted:
             raise BrokenRuleError("RF21", f"a Fetch introduces itself with {said}, must with {wanted}")
 
@@ -138,10 +141,12 @@ class Asking:
         state = self.state
         connections = state.connections
         if isinstance(role, Follower):
-            is_ready = connections.is_ready(role.leader_id, state.now_ms) and role.download is None
-            has_place = state.config.listener_name.upper() in state.leader_endpoints
+            upstream = source(state)
+            asked = role.leader_id if upstream is None else upstream
+            is_ready = connections.is_ready(asked, state.now_ms) and role.download is None
+            has_place = upstream is not None or state.config.listener_name.upper() in state.leader_endpoints
             if is_ready and has_place and self.is_durable():
-                raise BrokenRuleError("RF23", f"leader {role.leader_id} is not asked, from {end_of(state.log)}")
+                raise BrokenRuleError("RF23", f"{asked} is not asked, from {end_of(state.log)}")
             if connections.failures(role.leader_id) < DOUBTS_AFTER:
                 return
         is_asking = any(request.destination > OTHERS for request in connections.requests.values())
@@ -152,7 +157,7 @@ class Asking:
             raise BrokenRuleError("RF23", f"no one is asked who leads, though {silent} could be")
 
     def _servers(self) -> list[tuple[int, Endpoint]]:
-        """Return whom to ask for the leader, by number: the configured servers, else the voters."""
+        """Return whom to ask for the leader, by number: upstreams, the configured servers, else the voters."""
         state = self.state
         listener = state.config.listener_name.upper()
         known = {
@@ -167,4 +172,5 @@ class Asking:
         if not servers:
             servers = [(number, at) for at, number in known.items()]
         follows = leader_id if isinstance(state.role_state, Follower) else None
-        return [(number, at) for number, at in servers if number != follows and at != state.endpoints.get(listener)]
+        own = state.endpoints.get(listener)
+        return [*awake(state), *((number, at) for number, at in servers if number != follows and at != own)]

@@ -33,6 +33,7 @@ from tools.rules.received import continuing
 from tools.rules.repair import Repair
 from tools.rules.rule_set import RuleSet
 from tools.rules.state_digests import LANE
+from tools.rules.upstreams import has_upstreams
 
 FETCHING = frozenset({Follower, Unattached})
 """Roles that send a Fetch."""
@@ -207,9 +208,9 @@ class FetchFollowerRules(RuleSet):
         named = partition.error_code, leader.leader_epoch, leader.leader_id
         if named != (ErrorCode.NONE, state.epoch, role.leader_id):
             return None
-        return self._outcome_of(role, partition)
+        return self._outcome_of(partition, None if asked.destination == role.leader_id else asked.destination)
 
-    def _outcome_of(self, role: Follower, partition: Any) -> Outcome:
+    def _outcome_of(self, partition: Any, source_id: int | None) -> Outcome:
         state, log = self.state, self.state.log
         diverging, snapshot, records = partition.diverging_epoch, partition.snapshot_id, partition.records or b""
         if diverging.epoch >= 0:
@@ -217,7 +218,7 @@ class FetchFollowerRules(RuleSet):
             is_allowed = max(self._committed, log.start_offset) <= end_offset < log.end_offset
             return self._cut(without_half_a_hole(log, end_offset)) if is_allowed else Outcome(is_of_use=False)
         if snapshot.epoch >= 0 or snapshot.end_offset >= 0:
-            return self._begin_download(snapshot.end_offset, snapshot.epoch)
+            return self._begin_download(snapshot.end_offset, snapshot.epoch, source_id)
         if state.disk_full and len(records):
             return Outcome(is_of_use=False)
         if log.holes:
@@ -225,6 +226,8 @@ class FetchFollowerRules(RuleSet):
         batches = continuing(state, records, end_of(log), log.voters)
         if len(records) and not batches:
             return Outcome(is_of_use=False)
+        if has_upstreams(state):
+            batches = [batch for batch in batches if batch.end_offset <= partition.high_watermark]
         if not self._downloads.heals:
             self._downloads.drop()
         end_offset = batches[-1].end_offset if batches else log.end_offset
@@ -243,14 +246,14 @@ class FetchFollowerRules(RuleSet):
         reaches = without_half_a_hole(log, end_offset) if end_offset < log.end_offset else end_offset
         return self._cut(reaches) if reaches < end_offset else None
 
-    def _begin_download(self, end_offset: Offset, epoch: Epoch) -> Outcome:
+    def _begin_download(self, end_offset: Offset, epoch: Epoch, source_id: int | None) -> Outcome:
         state = self.state
         snapshot_id = OffsetAndEpoch(offset=end_offset, epoch=epoch)
         fills = self._repair.now(state.epoch) is not None and may_stand_in(state.log, snapshot_id)
         is_old = end_offset < min(self._committed, state.log.end_offset) and not fills
         if end_offset < 1 or epoch < 0 or is_old:
             return Outcome(is_of_use=False)
-        self._downloads.begin(snapshot_id, fills=fills)
+        self._downloads.begin(snapshot_id, fills=fills, source=source_id)
         return Outcome(forgets=not fills and bool(state.log.holes) and end_offset < state.log.end_offset)
 
     def _repairs(self, records: Any) -> Outcome:
@@ -306,7 +309,7 @@ class FetchFollowerRules(RuleSet):
             elif kind is act.WriteRepair:
                 repairs += _places(action.batches)  # type: ignore[union-attr]
             elif kind is act.TruncateLog:
-                cuts.append(action.end_offset)  # type: ignore[union-attr]
+                cuts.append(action.end_offset)  # type: ignore[union-attr, arg-type]
                 self._asking.is_truncating = True
             elif kind is act.AdvanceHighWatermark:
                 advances.append(action.high_watermark)  # type: ignore[union-attr]

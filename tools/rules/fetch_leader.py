@@ -27,6 +27,7 @@ from kraftlib.testing.judge import BrokenRuleError
 from kraftlib.types import METADATA_TOPIC_ID, ZERO_UUID, Endpoint, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest
+from tools.rules.downstream import to_serve
 from tools.rules.positions import divergence, snapshot_for
 from tools.rules.rule_set import RuleSet
 
@@ -116,7 +117,8 @@ class FetchLeaderRules(RuleSet):
         if kind is ev.RequestReceived and type(event.request) is FetchRequest:  # type: ignore[union-attr]
             self._now_ms = max(now_ms, self.state.now_ms)
             self._leader = self._leader_now()
-            self._expected = self._judge(event)  # type: ignore[arg-type]
+            if self._role is not None or to_serve(self.state, event) is None:  # type: ignore[arg-type]
+                self._expected = self._judge(event)  # type: ignore[arg-type]
         elif kind is ev.Flushed and self._role is not None:
             self._now_ms = max(now_ms, self.state.now_ms)
 

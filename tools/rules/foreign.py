@@ -25,6 +25,7 @@ from kraftlib.wire.messages.state_digest import StateDigestRequest
 from kraftlib.wire.messages.vote import VoteRequest
 from tools.rules.election_requests import the_partition
 from tools.rules.scene import Scene
+from tools.rules.upstreams import is_marked
 from tools.rules.verdict import SceneRules, name_of
 
 VOTERS_TAG: Final = 10_000
@@ -184,7 +185,8 @@ class ForeignRules(SceneRules):
             raise self.broken("RC18", f"{type(request).__name__} says voters {said!r}, they are {ids}")
         if request.cluster_id != self.scene.state.cluster_id:
             raise self.broken("RC18", f"{type(request).__name__} is sent for cluster {request.cluster_id!r}")
-        if type(request) is FetchRequest and said is None and not getattr(self.scene.role, "has_fetched", False):
+        is_new = not getattr(self.scene.role, "has_fetched", False)
+        if type(request) is FetchRequest and said is None and is_new and not is_marked(request):
             raise self.broken("RC18", "a Fetch to a leader that has not answered one yet says no voters")
 
 

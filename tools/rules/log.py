@@ -240,9 +240,8 @@ class LogRules(RuleSet):
             return
         if log.holes and not has_all_before(log, snapshot_id):
             return
-        role, after_ms = state.role_state, max(now_ms, state.now_ms) - state.config.fetch_timeout_ms
-        sent = role.sent if isinstance(role, Leader) else {}
-        if not state.disk_full and any(kept < snapshot_id and at_ms > after_ms for kept, at_ms in sent.items()):
+        after_ms = max(now_ms, state.now_ms) - state.config.fetch_timeout_ms
+        if not state.disk_full and any(kept < snapshot_id and at_ms > after_ms for kept, at_ms in state.sent.items()):
             return
         self._retains = snapshot_id
 

@@ -8,6 +8,7 @@ from typing import Final
 from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.replica import Replica
+from tools.rules.downstream import DownstreamRules
 from tools.rules.elections import ElectionRules
 from tools.rules.failures import FailureRules
 from tools.rules.fetch_follower import FetchFollowerRules
@@ -17,10 +18,11 @@ from tools.rules.membership import MembershipRules
 from tools.rules.patience import PatienceRules
 from tools.rules.rule_set import RuleSet, kind_of
 from tools.rules.snapshots import SnapshotRules
+from tools.rules.upstreams import UpstreamRules
 
 RULE_SETS: Final[tuple[type[RuleSet], ...]] = (
     LogRules, FetchLeaderRules, FetchFollowerRules, SnapshotRules, MembershipRules, PatienceRules, FailureRules,
-    ElectionRules,
+    ElectionRules, UpstreamRules, DownstreamRules,
 )  # fmt: skip
 
 Listeners = tuple[

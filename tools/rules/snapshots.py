@@ -22,7 +22,9 @@ from kraftlib.types import BOOTSTRAP_SNAPSHOT, METADATA_TOPIC, Endpoint, OffsetA
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest
 from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest, SnapshotHashResponse
+from tools.rules.downstream import serves
 from tools.rules.rule_set import RuleSet
+from tools.rules.upstreams import is_marked
 
 MAX_BYTES: Final = 8 << 20
 """More than this goes into no answer."""
@@ -81,7 +83,9 @@ class SnapshotRules(RuleSet):
         if partition.current_leader_epoch != state.epoch:
             is_old = partition.current_leader_epoch < state.epoch
             return ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH, False
-        if not isinstance(state.role_state, Leader):
+        serves_observers = is_marked(request) and request.cluster_id == state.cluster_id
+        serves_observers = serves_observers and serves(state, partition.current_leader_epoch)
+        if not isinstance(state.role_state, Leader) and not serves_observers:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER, False
         if state.shutdown_deadline_ms is not None:
             return ErrorCode.BROKER_NOT_AVAILABLE, False
@@ -136,9 +140,8 @@ class SnapshotRules(RuleSet):
             max_bytes = min(max(event.request.max_bytes, 0), MAX_BYTES)
             if (answer.snapshot_id, answer.position, answer.max_bytes) != (_id_of(asked), asked.position, max_bytes):
                 raise BrokenRuleError("RF30", f"{event.request} is answered with {answer}")
-            role = state.role_state
-            if isinstance(role, Leader) and role.sent.get(answer.snapshot_id) != state.now_ms:
-                raise BrokenRuleError("RF30", f"{answer.snapshot_id} is sent, and not kept for that: {role.sent}")
+            if state.sent.get(answer.snapshot_id) != state.now_ms:
+                raise BrokenRuleError("RF30", f"{answer.snapshot_id} is sent, and not kept for that: {state.sent}")
 
     def _look_at_hash(self, error: ErrorCode, event: Any, actions: Sequence[act.Action]) -> None:
         request = event.request

@@ -4,6 +4,7 @@
 * `read_index`: reads that miss nothing that was committed before;
 * `priority`: the voter that is to lead becomes the leader;
 * `failed_state_machine`: a replica that cannot apply what is committed does not lead;
+* `upstreams`, `downstream`: observers that fetch from other replicas than the leader;
 * `epoch_budget`: peers cannot use the epochs up;
 * `misconfiguration`: replicas that do not belong together say so.
 

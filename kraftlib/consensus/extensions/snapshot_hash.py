@@ -34,7 +34,7 @@ def handle_snapshot_hash(state: ReplicaState, event: RequestReceived[SnapshotHas
     return [SendSnapshotHash(event.request_id, snapshot_id, request.position)]
 
 
-def ask_for_hash(state: ReplicaState, role: Follower, download: Download, place: Endpoint) -> list[Action]:
+def ask_for_hash(state: ReplicaState, download: Download, destination: int, place: Endpoint) -> list[Action]:
     if download.digest is None:
         return []  # our own bytes are being hashed
     request = SnapshotHashRequest(
@@ -44,7 +44,7 @@ def ask_for_hash(state: ReplicaState, role: Follower, download: Download, place:
         epoch=download.snapshot_id.epoch,
         position=download.position,
     )
-    return [send(state, role.leader_id, place, request)]
+    return [send(state, destination, place, request)]
 
 
 def handle_download_hashed(state: ReplicaState, event: DownloadHashed) -> list[Action]:
@@ -90,5 +90,7 @@ def handle_snapshot_hash_failed(
 
 def _begin_anew(state: ReplicaState, role: Follower, download: Download) -> None:
     snapshot_id = download.snapshot_id
-    logger.info("%s: snapshot %s begins anew: other bytes at replica %d", state.id_text, snapshot_id, role.leader_id)
-    role.download = state.kept = Download(snapshot_id=snapshot_id, source_epoch=state.epoch, fills=download.fills)
+    logger.info("%s: snapshot %s begins anew: other bytes at its source", state.id_text, snapshot_id)
+    role.download = state.kept = Download(
+        snapshot_id=snapshot_id, source_epoch=state.epoch, source=download.source, fills=download.fills
+    )

@@ -24,7 +24,7 @@ def trust_of(
     replicas = frozenset(config.access.replicas if config.access is not None else ())
     use = Use(
         holder=Holder(cluster_id=opened.cluster_id, node_id=config.node_id, is_voter=is_voter, replicas=replicas),
-        connects=bool(others or config.bootstrap_servers),
+        connects=bool(others or config.bootstrap_servers or config.upstreams),
         is_connected_to=bool(is_voter and others) or config.auto_join,
         strict=config.strict,
         password=config.sasl is not None,
@@ -42,7 +42,7 @@ def trust_of(
 def _sockets_named_by(config: RaftConfig) -> Iterator[str]:
     """Yield the paths of all Unix sockets of a configuration."""
     own = (config.listen, config.unix_endpoint, config.advertised)
-    others = (*(voter.endpoint for voter in config.voters), *config.bootstrap_servers)
+    others = (*(voter.endpoint for voter in config.voters), *config.bootstrap_servers, *config.upstreams)
     for endpoint in (*own, *others):
         if endpoint is not None and (path := socket_path(endpoint.host)) is not None:
             yield path

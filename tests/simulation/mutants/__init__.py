@@ -17,6 +17,7 @@ from tests.simulation.mutants import (
     reads,
     runtime,
     snapshots,
+    upstreams,
     voters,
     votes,
 )
@@ -36,4 +37,5 @@ MUTANTS: Final[Sequence[Mutant]] = (
     *copies.MUTANTS,
     *rare.MUTANTS,
     *observers.MUTANTS,
+    *upstreams.MUTANTS,
 )

@@ -105,7 +105,7 @@ MUTANTS: Final = (
         (
             Edit(
                 "consensus.transitions.close_leadership",
-                "for parked in (*leader.parked.values(), *leader.waiting_observers.values())",
+                "for parked in (*leader.parked.values(), *leader.waiting.fetches.values())",
                 "for parked in ()",
             ),
         ),
@@ -197,8 +197,8 @@ MUTANTS: Final = (
         (
             Edit(
                 "consensus.fetch_follower.fetch_from_leader",
-                "place = endpoint_of(state, role.leader_endpoints)",
-                "place = endpoint_of(state, role.leader_endpoints)\n"
+                "destination, place = source_of(state, role)",
+                "destination, place = source_of(state, role)\n"
                 "    role.fetch_deadline_ms = state.now_ms + state.config.fetch_timeout_ms",
             ),
         ),

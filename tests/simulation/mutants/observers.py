@@ -25,7 +25,7 @@ MUTANTS: Final = (
         (
             Edit(
                 "consensus.observer_rounds._next_round",
-                "role.observers_rest_until_ms if len(chosen) == share else None",
+                "waiting.rest_until_ms if len(chosen) == share else None",
                 "None",
             ),
         ),
@@ -37,8 +37,8 @@ MUTANTS: Final = (
         (
             Edit(
                 "consensus.observer_rounds._with_news",
-                "role.waiting_observers.values()",
-                "reversed(role.waiting_observers.values())",
+                "waiting.fetches.values()",
+                "reversed(waiting.fetches.values())",
             ),
         ),
         profiles=("core",),
@@ -58,7 +58,13 @@ MUTANTS: Final = (
     Mutant(
         "records-ask-for-no-round",
         "observers hear of a record only once it is committed",
-        (Edit("consensus.fetch_leader.handle_records", "_ask_for_round(state, role, COMMIT_WAIT_MS)", "pass"),),
+        (
+            Edit(
+                "consensus.fetch_leader.handle_records",
+                "role.waiting.ask_for_round(state.now_ms + COMMIT_WAIT_MS)",
+                "pass",
+            ),
+        ),
         profiles=("core",),
     ),
     Mutant(

@@ -209,7 +209,7 @@ MUTANTS: Final = (
     Mutant(
         "begun-anew-forgets-what-for",
         "a snapshot that fills a hole is not used for it once its download begins anew",
-        (Edit("consensus.extensions.snapshot_hash._begin_anew", ", fills=download.fills)", ")"),),
+        (Edit("consensus.extensions.snapshot_hash._begin_anew", ", fills=download.fills", ""),),
         profiles=CORE,
         slow=True,
     ),
