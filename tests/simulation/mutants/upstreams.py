@@ -65,12 +65,14 @@ MUTANTS: Final = (
         "a download goes on with whichever process answers at the address of an upstream",
         (Edit(f"{UPSTREAMS}.doubt_bytes", "state.kept.source_epoch = None", "pass"),),
         profiles=PROFILES,
+        slow=True,
     ),
     Mutant(
         "downloads-change-their-source",
         "a download that one replica has begun goes on with another one",
         (Edit(f"{UPSTREAMS}.pause_foreign_download", "role.download = None", "pass"),),
         profiles=PROFILES,
+        slow=True,
     ),
     Mutant(
         "new-voters-stay-behind-upstreams",
@@ -83,6 +85,7 @@ MUTANTS: Final = (
         "an observer that was ahead gets records behind a log that may be another one",
         (Edit(f"{DOWNSTREAM}._serve", "NOT_JUDGED if is_ahead else offset", "offset"),),
         profiles=PROFILES,
+        slow=True,
     ),
     Mutant(
         "upstreams-judge-no-log",
@@ -102,6 +105,7 @@ MUTANTS: Final = (
         "a replica that is far behind serves observers",
         (Edit(f"{DOWNSTREAM}._can_serve", "state.upstreams.current_ms is not None", "True"),),
         profiles=PROFILES,
+        slow=True,
     ),
     Mutant(
         "commits-wake-no-children",
