@@ -29,6 +29,7 @@ from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
 from kraftlib.wire.messages.fetch import FetchRequest
 from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest, RemoveRaftVoterRequest, UpdateRaftVoterRequest
+from kraftlib.wire.messages.state_digest import StateDigestRequest
 from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
 from tools.core_fuzz import made_up
 from tools.core_fuzz.forged_requests import BENDS, STRANGE_DISK, STRANGER, with_partition
@@ -67,10 +68,12 @@ CHANGES: Final = frozenset({AddRaftVoterRequest, RemoveRaftVoterRequest, UpdateR
 class Twin:
     """A copy of a replica and of the rules that look on, with the least of a disk and a runtime."""
 
-    def __init__(self, referee: Referee, random: chance.Random, then: Sequence[ev.Event]) -> None:
+    def __init__(self, referee: Referee, random: chance.Random, then: Sequence[ev.Event], *, rest_ms: int) -> None:
+        """`rest_ms` pass before each of the events that come then."""
         self._referee = referee
         self._random = random
         self._next = list(then)
+        self._rest_ms = rest_ms
         self._submitted: act.SubmitControl | None = None
 
     def live(self, event: ev.Event, now_ms: int) -> None:
@@ -84,7 +87,7 @@ class Twin:
                 self._perform(action)
             due_ms = core.deadline_ms()
             if self._next:
-                event = self._next.pop(0)
+                event, now_ms = self._next.pop(0), now_ms + self._rest_ms
             elif self._submitted is not None and core.wants_records:
                 event = self._drained(self._submitted)
             elif due_ms is None:
@@ -131,7 +134,7 @@ class Suppositions:
         self._kinds = (
             self._vote, self._vote, self._vote, self._introduction, self._good_bye, self._time, self._time, self._fetch,
             self._fetch, self._remembered, self._remembered, self._made_up, self._wish, self._change, self._change,
-            self._late_hash,
+            self._late_hash, self._want_of_a_snapshot,
         )  # fmt: skip
 
     def maybe_suppose(self) -> None:
@@ -155,11 +158,25 @@ class Suppositions:
             due_ms = host.running.deadline_ms()
             now_ms = max(now_ms, (due_ms or now_ms) + self._random.choice((-1, -1, 0, 0, 1, 50, 5_000)))
         first, *then = [*self._before(host, event), event]
-        Twin(copy.deepcopy(host.referee), self._random, then).live(first, now_ms)
+        rest_ms = self._rest_ms(host) if type(event) is ev.RequestReceived and _wants_snapshot(event.request) else 0
+        Twin(copy.deepcopy(host.referee), self._random, then, rest_ms=rest_ms).live(first, now_ms)
+
+    def _rest_ms(self, host: CoreHost) -> int:
+        """Return the time for which a leader takes no other snapshot for voters or for observers, or a millisecond
+        less."""
+        interval_ms = host.running.state.config.digest_interval_ms or 0
+        voters_ms = min(max(interval_ms // 8, 50), 2_000)
+        return self._random.choice((voters_ms, max(voters_ms, interval_ms))) - self._random.choice((0, 1))
 
     def _before(self, host: CoreHost, event: ev.Event) -> list[ev.Event]:
-        """Return the events that a change waits for, most often: all is committed, and static voters have reported."""
+        """Return the events that come before it.
+
+        Those that a change waits for, most often: all is committed, and static voters have reported. And what wants a
+        snapshot has wanted one before.
+        """
         kind = type(event.request) if isinstance(event, ev.RequestReceived) else None
+        if isinstance(event, ev.RequestReceived) and _wants_snapshot(event.request):
+            return [self._received(event.request)]
         if kind not in CHANGES or self._random.random() < 0.3 or not isinstance(host.running.state.role_state, Leader):
             return []
         log = host.running.state.log
@@ -310,6 +327,15 @@ class Suppositions:
         offset = min(host.high_watermark, max(0, border + self._random.choice((-1, -1, 0, 1))))
         return self._world.states.hash_of(offset, is_right=self._random.random() < 0.5)
 
+    def _want_of_a_snapshot(self, host: CoreHost) -> ev.Event | None:
+        """A replica wants a snapshot of all that the log has: a leader takes one, and soon afterwards no other."""
+        if not self._world.states.are_compared:
+            return None
+        replica_id = self._random.choice((self._somebody(host).id, STRANGER))
+        end_offset = host.running.state.log.end_offset
+        request = StateDigestRequest(cluster_id="fuzz", replica_id=replica_id, snapshot_from=end_offset, digests=())
+        return self._received(request)
+
     def _wish(self, host: CoreHost) -> ev.Event | None:
         """The application wants something of this replica, or a part of it fails."""
         epoch = max(0, host.running.epoch + self._random.choice((0, 0, 0, -1)))
@@ -324,3 +350,7 @@ class Suppositions:
                 ev.ConnectionLost(self._somebody(host).id, self._random.random() < 0.5),
             )
         )
+
+
+def _wants_snapshot(request: Any) -> bool:
+    return type(request) is StateDigestRequest and request.snapshot_from > 0

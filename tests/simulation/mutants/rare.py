@@ -346,4 +346,24 @@ MUTANTS: Final = (
         profiles=CORE,
         slow=True,
     ),
+    Mutant(
+        "readers-keep-questions-back",
+        "a question of a reader to replica 0 counts as one between replicas: no other replica is asked who leads",
+        (Edit("consensus.outstanding.OutstandingRequests.idle", "<= FIRST_LANE", "< FIRST_LANE"),),
+        profiles=CORE,
+        slow=True,
+    ),
+    Mutant(
+        "observers-never-rest",
+        "a leader takes snapshots for observers as often as for voters",
+        (
+            Edit(
+                "consensus.extensions.state_digests.handle_state_digest",
+                "rest_ms = pause_ms(state) if is_voter else",
+                "rest_ms = pause_ms(state) if True else",
+            ),
+        ),
+        profiles=CORE,
+        slow=True,
+    ),
 )
