@@ -210,7 +210,7 @@ class ReadRules(SceneRules):
         return self._confirmed.get(self.scene.voter_key(voter_id), 0)
 
     def _follow_voters(self) -> None:
-        """Rounds that a voter has confirmed count on when the log names its directory, and not for a later directory."""
+        """Rounds that a voter has confirmed count on when the log names its directory, not for a later directory."""
         keys = [self.scene.voter_key(voter_id) for voter_id in self.scene.voters.latest]
         for key in keys:
             if key.directory_id is not None and key.id in self._unnamed:
