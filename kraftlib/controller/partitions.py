@@ -188,13 +188,11 @@ def _eligible(partition: PartitionRecord, target: Target, rules: Rules, unclean:
 
 
 def _last_leader(partition: PartitionRecord, changed: dict[str, Any]) -> dict[str, Any]:
-    """Return the field that remembers the leader of a partition with an empty ISR, as far as it changes."""
-    known = partition.last_known_elr or ()
-    leader = changed.get("leader", LEADER_UNCHANGED)
-    if changed.get("isr") == ():
-        return {"last_known_elr": (partition.leader,)} if known != (partition.leader,) else {}
-    leads = leader >= 0 or (partition.leader != NO_LEADER and leader != NO_LEADER)
-    return {"last_known_elr": ()} if leads and known else {}
+    """Return the field that remembers the leader which a partition had last, as far as it changes."""
+    known, leader = partition.last_known_elr or (), changed.get("leader", LEADER_UNCHANGED)
+    if leader == NO_LEADER and not known:
+        return {"last_known_elr": (partition.leader,)}
+    return {"last_known_elr": ()} if leader >= 0 and known else {}
 
 
 def _elect(

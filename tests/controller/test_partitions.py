@@ -97,3 +97,26 @@ def test_replicas_that_come_get_a_directory_and_those_that_go_a_new_leader_epoch
 @pytest.mark.parametrize("level", [16, 17])
 def test_directories_are_written_from_3_7_on(level: int) -> None:
     assert (after(replicas=[1, 2, 3, 4], level=level).directories != PARTITION.directories) is (level == 17)
+
+
+def test_a_partition_without_a_leader_remembers_the_last_one_though_its_isr_is_not_empty() -> None:
+    """Its last in-sync replica is there, and has lost the directory; as Kafka 4.3 with eligible leader replicas."""
+    lost: set[int] = {2}
+    rules = Rules(
+        is_acceptable=EVERYBODY.__contains__,
+        metadata_version=30,
+        directory_of=DIRECTORIES.__getitem__,
+        is_online=lambda broker_id, directory: broker_id not in lost,
+        min_in_sync=lambda partition: 1,
+    )
+    places = (DIRECTORIES[1], DIRECTORIES[2])
+    partition = attrs.evolve(PARTITION, replicas=(1, 2), isr=(1, 2), directories=places)
+    gone = change(partition, rules, isr=(2,))
+    assert gone is not None
+    assert (gone.leader, gone.isr, gone.last_known_elr) == (NO_LEADER, (2,), (1,))
+    alone = replayed(partition, gone)
+    assert change(alone, rules) is None
+    lost.clear()
+    back = change(alone, rules)
+    assert back is not None
+    assert (back.leader, back.last_known_elr) == (2, ())
