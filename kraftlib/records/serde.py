@@ -32,6 +32,8 @@ class BytesSerde:
 
     def to_bytes(self, value: bytes) -> bytes:
         """Return a copy of the bytes in any buffer; of bytes itself."""
+        if type(value) is bytes:
+            return value
         if not isinstance(value, bytes | bytearray | memoryview):
             raise ConfigError(f"{value!r} is not bytes")
         return bytes(value)

