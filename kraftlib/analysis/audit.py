@@ -34,6 +34,7 @@ from kraftlib.analysis.marks import IndexMarks
 from kraftlib.analysis.options import ReadOptions
 from kraftlib.analysis.reading import options_of, read, schema_for
 from kraftlib.analysis.splits import chosen_files
+from kraftlib.analysis.varints import Array
 from kraftlib.errors import ConfigError
 
 LOG: Final = ("cluster", "topic", "partition")
@@ -59,11 +60,21 @@ def audit(path: str | os.PathLike[str], **options: object) -> Audit:
     table = _table(asked)
     scope = scope_of(_edges(table), asked)
     findings: list[Finding] = []
-    for log, rows in _by_log(_suspicious(table, scope.ranges)).items():
-        findings += LogJudge(log, collapsed(rows_of(rows)), scope.of(log), index_of(asked)).findings()
-    batches = table.group_by(list(CONTENT)).aggregate([]).num_rows
+    for log, rows in _by_log(table).items():
+        findings += judged(log, rows, scope.of(log), index_of(asked))
     findings += snapshot_findings(path, scope.ranges, metadata_rows, in_logs=tuple(findings), **options)
-    return concluded(scope, findings, batches=batches)
+    return concluded(scope, findings, batches=different(table))
+
+
+def judged(log: Log, table: Any, ranges: Sequence[ReplicaRange], index_of: IndexOf) -> list[Finding]:
+    """Return what is wrong with the replicas of one log. `table` may leave out offsets at which all agree."""
+    return LogJudge(log, collapsed(rows_of(_suspicious(table, ranges))), ranges, index_of).findings()
+
+
+def different(table: Any) -> int:
+    """Return the number of different batches."""
+    count: int = table.group_by(list(CONTENT)).aggregate([]).num_rows
+    return count
 
 
 FIXED: Final = {"view": "batches", "mode": "PERMISSIVE", "columns": COLUMNS, "include": "log"}
@@ -91,19 +102,20 @@ class Scope:
 
 
 def scope_of(rows: Iterable[Mapping[str, Any]], options: ReadOptions) -> Scope:
-    """Return the offsets that each replica has, given its last one (`last_offset`). Segment names say where it begins.
+    """Return the offsets that each replica has, given last ones (`last_offset`). Segment names say where it begins.
 
     Raises: ConfigError, if no replica has a batch.
     """
-    ends = {_key(row): row["last_offset"] + 1 for row in rows if row["last_offset"] is not None}
+    ends: dict[tuple[Log, str], int] = {}
+    for row in rows:
+        if row["last_offset"] is not None:
+            ends[_key(row)] = max(ends.get(_key(row), 0), row["last_offset"] + 1)
     if not ends:
         raise ConfigError(f"{options.path} holds no batch")
     newest: dict[Log, int] = defaultdict(int)
     for (log, _), end in ends.items():
         newest[log] = max(newest[log], end)
-    segments: dict[tuple[Log, str], list[LogFile]] = defaultdict(list)
-    for file in chosen_files(options):
-        segments[_place(file.labels)].append(file)
+    segments = _segments(options)
     ranges, empty = [], []
     for labels, snapshot_end in find_replicas(options.path, logs=newest, layout=options.layout).items():
         log, replica = key = _place(labels)
@@ -114,6 +126,18 @@ def scope_of(rows: Iterable[Mapping[str, Any]], options: ReadOptions) -> Scope:
         if key not in ends and not (segments[key] and start == snapshot_end > 0):
             empty.append(_empty(log, replica, snapshot_end, segments[key]))
     return Scope(ranges=tuple(sorted(ranges)), empty=tuple(empty))
+
+
+def starts_of(options: ReadOptions) -> dict[tuple[Log, str], int]:
+    """Return the offset at which each replica that has segments begins."""
+    return {key: min(file.offset for file in files) for key, files in _segments(options).items()}
+
+
+def _segments(options: ReadOptions) -> dict[tuple[Log, str], list[LogFile]]:
+    segments: dict[tuple[Log, str], list[LogFile]] = defaultdict(list)
+    for file in chosen_files(options):
+        segments[_place(file.labels)].append(file)
+    return segments
 
 
 def _empty(log: Log, replica: str, snapshot_end: int, segments: Sequence[LogFile]) -> Finding:
@@ -157,26 +181,28 @@ def _edges(table: Any) -> list[dict[str, Any]]:
 
 
 def _suspicious(table: Any, ranges: Sequence[ReplicaRange]) -> Any:
-    """Return the batches of offsets at which something is wrong, or a replica lacks what it should have."""
+    """Return the batches of offsets at which something is wrong, or a replica lacks what it should have; of one log."""
     groups = table.group_by(list(CONTENT)).aggregate([("replica", "count_distinct"), ("problem", "count")])
+    table = table.sort_by([(name, "ascending") for name in ("replica", "segment", "position")])
     base = pc.fill_null(groups["base_offset"], -1).to_numpy()
     holders, problems = (groups[name].to_numpy() for name in ("replica_count_distinct", "problem_count"))
     expected = np.zeros(len(groups), dtype=np.int64)
     for found in ranges:
-        same = np.ones(len(groups), dtype=bool)
-        for name, value in zip(LOG, found.log, strict=True):
-            column = groups[name]
-            same &= (pc.is_null(column) if value is None else pc.fill_null(pc.equal(column, value), False)).to_numpy()
-        expected += same & (found.start <= base) & (base < found.end)
+        expected += (found.start <= base) & (base < found.end)
     wrong = (base < 0) | (problems > 0) | (holders < expected) | pc.is_null(groups["length"]).to_numpy()
-    start = np.sort(base[wrong])
     last = np.maximum(base, pc.fill_null(groups["last_offset"], -1).to_numpy())
-    end = np.sort(last[wrong])
     first = pc.fill_null(table["base_offset"], -1).to_numpy()
     ultimate = np.maximum(first, pc.fill_null(table["last_offset"], -1).to_numpy())
-    # As many wrong ranges begin up to the last offset of a batch as end before its first one, where none overlaps it.
-    overlaps = np.searchsorted(start, ultimate, side="right") > np.searchsorted(end, first, side="left")
-    return table.filter(pa.array(overlaps | (first < 0)))
+
+    def overlapping(starts: Array, ends: Array) -> Array:
+        # As many ranges begin up to the last offset of a batch as end before its first one, where none overlaps it.
+        return np.searchsorted(np.sort(starts), ultimate, "right") > np.searchsorted(np.sort(ends), first, "left")
+
+    suspicious = overlapping(base[wrong], last[wrong]) | (first < 0)
+    # And their neighbours in the file, with what others have there: a range that cannot be read ends at the next batch.
+    suspicious[1:] |= suspicious[:-1]
+    suspicious[:-1] |= suspicious[1:]
+    return table.filter(pa.array(suspicious | overlapping(first[suspicious], ultimate[suspicious])))
 
 
 def _by_log(table: Any) -> dict[Log, Any]:

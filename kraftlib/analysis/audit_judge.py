@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kraftlib.analysis.audit_findings import Finding, condensed
 from kraftlib.analysis.audit_rows import Content, ReplicaRange, Row
+from kraftlib.analysis.audit_stretches import STRETCH
 from kraftlib.analysis.log_files import Log
 from kraftlib.analysis.marks import IndexMarks
 
@@ -200,7 +201,9 @@ class _ReplicaReport:
         end = row.base_offset
         limit = None if following is None else following.base_offset
         for base in self._bases[bisect.bisect_left(self._bases, row.base_offset) :]:
-            if limit is not None and base >= limit:
+            # Beyond a stretch there may be batches of which nothing was told, since all replicas have them.
+            is_next = base <= end or base // STRETCH == (end - 1) // STRETCH
+            if not is_next or (limit is not None and base >= limit):
                 break
             right = self._lacking.pop(base, None)
             end = end if right is None else self._end_of(right)

@@ -99,7 +99,7 @@ def file_table(split: Split, options: ReadOptions, schema: Schema) -> Table:
     tolerant = attrs.evolve(options, mode="PERMISSIVE")
     count, first, last, problem, end = 0, None, None, None, 0
     try:
-        for chunk in chunks(split, tolerant):
+        for chunk in chunks(split, tolerant, reuse=True):
             count += len(chunk.headers)
             if len(chunk.headers):
                 first = first or _edge(chunk, 0)

@@ -11,7 +11,7 @@ A CRC covers what stands behind it, so base offset, length and epoch can only be
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import numpy as np
@@ -48,7 +48,8 @@ class Gap:
 class Chunk:
     """Whole batches, and their faults."""
 
-    data: bytes
+    data: Any
+    """Bytes; a view of them, if their memory is used again."""
     origin: int
     """Where `data` begins in the file."""
     headers: Headers
@@ -60,9 +61,13 @@ class Chunk:
     """The bytes after the last whole batch."""
 
 
-def chunks(split: Split, options: ReadOptions) -> Iterator[Chunk]:
-    """Yield the batches of a split in chunks. Raises: CorruptBatchError for the first damage, with mode FAILFAST."""
-    with RangedFile(split.file) as stream:
+def chunks(split: Split, options: ReadOptions, *, reuse: bool = False) -> Iterator[Chunk]:
+    """Yield the batches of a split in chunks. Raises: CorruptBatchError for the first damage, with mode FAILFAST.
+
+    With `reuse`, the `data` of a chunk is gone when the next one is asked for.
+    """
+    buffer = bytearray(min(options.chunk_bytes, split.end - split.start)) if reuse else None
+    with RangedFile(split.file, buffer=buffer) as stream:
         yield from _Chunks(split, options, stream).all()
 
 
@@ -94,7 +99,7 @@ class _Chunks:
 
     # Reading
 
-    def read(self) -> tuple[bytes, Walk]:
+    def read(self) -> tuple[bytes | memoryview, Walk]:
         """Read the next chunk; one that is smaller than its first batch grows to hold that."""
         left = self.split.end - self.position
         data = self.read_exactly(min(self.options.chunk_bytes, left))
@@ -110,8 +115,8 @@ class _Chunks:
                 found = walk(data)
         return data, found
 
-    def read_exactly(self, size: int) -> bytes:
-        data = self.stream.read_at(self.position, size)
+    def read_exactly(self, size: int) -> bytes | memoryview:
+        data = self.stream.read_chunk(self.position, size)
         if len(data) != size:
             raise self.error(self.position + len(data), "the file ends: it became shorter while it was read")
         return data
@@ -126,7 +131,7 @@ class _Chunks:
 
     # Judging
 
-    def examine(self, data: bytes, found: Walk) -> Chunk:
+    def examine(self, data: bytes | memoryview, found: Walk) -> Chunk:
         """Check the batches of a chunk and move on behind them, or behind what cannot be read."""
         headers = found.headers
         crc_ok = np.ones(len(headers), dtype=bool)
@@ -215,7 +220,7 @@ class _Chunks:
 
     # Snapshots
 
-    def look_for_footer(self, data: bytes, headers: Headers, crc_ok: Array) -> None:
+    def look_for_footer(self, data: bytes | memoryview, headers: Headers, crc_ok: Array) -> None:
         """Take note of header and footer of a snapshot. Raises: CorruptBatchError, in every mode, if it has no header.
 
         Name and size prove nothing: without both it is no snapshot but the remains of one.
@@ -345,13 +350,13 @@ def _or(offsets: set[int]) -> str:
     return " or ".join(map(str, sorted(offsets)))
 
 
-def crc_reason(data: bytes, headers: Headers, index: int) -> str:
+def crc_reason(data: bytes | memoryview, headers: Headers, index: int) -> str:
     """Return why the CRC of a batch does not fit."""
     actual = int(actual_crcs(data, headers.select(slice(index, index + 1)))[0])
     return f"has CRC {actual:#010x} and claims {int(headers.crc[index]):#010x}"
 
 
-def length_adds_up(data: bytes, headers: Headers, index: int) -> bool:
+def length_adds_up(data: bytes | memoryview, headers: Headers, index: int) -> bool:
     """Whether the records of an uncompressed batch, whose CRC does not fit, end where the batch says that it ends."""
     if headers.codec[index] or not headers.count[index]:
         return False
@@ -373,7 +378,7 @@ def is_beginning_of_batch(data: bytes, next_offsets: set[int]) -> bool:
     return bool(header.codec[0]) or count <= 0 or end_of_records(data, HEADER_SIZE, len(data), count) is None
 
 
-def _types(data: bytes, headers: Headers, index: int) -> set[int]:
+def _types(data: bytes | memoryview, headers: Headers, index: int) -> set[int]:
     """Return the types of the records of a control batch; none of one that cannot be read."""
     try:
         batch = read_batch(memoryview(data)[int(headers.start[index]) : int(headers.end[index])])

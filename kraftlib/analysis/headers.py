@@ -41,8 +41,7 @@ BATCH_MAX_BYTES: Final = 128 << 20
 
 _LENGTH_MIN: Final = HEADER_SIZE - LENGTH_PREFIX_SIZE
 _LENGTH_AT: Final = 8
-_MAGIC_AT: Final = 16
-_INT: Final = struct.Struct(">i")
+_LENGTH_AND_MAGIC: Final = struct.Struct(">i4xB")
 
 
 class Stop(enum.Enum):
@@ -118,15 +117,15 @@ def walk(data: bytes | memoryview, position: int = 0, *, until: int | None = Non
     starts: list[int] = []
     end = len(data)
     until = end if until is None else until
-    length_at = _INT.unpack_from
+    length_and_magic = _LENGTH_AND_MAGIC.unpack_from
     stop, reason, wanted = Stop.END, "", 0
     while position < until:
         if position + HEADER_SIZE > end:
             stop = Stop.CUT
             break
-        length = length_at(data, position + _LENGTH_AT)[0]
-        if data[position + _MAGIC_AT] != MAGIC or not _LENGTH_MIN <= length <= BATCH_MAX_BYTES:
-            stop, reason = Stop.BROKEN, _why_broken(data[position + _MAGIC_AT], length)
+        length, magic = length_and_magic(data, position + _LENGTH_AT)
+        if magic != MAGIC or not _LENGTH_MIN <= length <= BATCH_MAX_BYTES:
+            stop, reason = Stop.BROKEN, _why_broken(magic, length)
             break
         behind = position + length + LENGTH_PREFIX_SIZE
         if behind > end:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from pyarrow import fs as arrow_fs
 
@@ -15,8 +15,10 @@ from kraftlib.errors import ConfigError, StorageError
 class RangedFile:
     """A file that is read in ranges."""
 
-    def __init__(self, file: LogFile, path: str | None = None) -> None:
+    def __init__(self, file: LogFile, path: str | None = None, *, buffer: bytearray | None = None) -> None:
+        """`buffer` is for `read_chunk`."""
         self.path = path or file.path
+        self._buffer: Final = buffer
         self._stream: Any = None
         self._descriptor = -1
         try:
@@ -33,6 +35,21 @@ class RangedFile:
         except OSError as error:
             raise StorageError(f"{self.path} cannot be opened: {error}", path=self.path) from error
 
+    def read_chunk(self, position: int, size: int) -> bytes | memoryview:
+        """Read as `read_at` does; into the buffer, if there is a large enough one. The next chunk overwrites it then.
+
+        Memory that is used again stays in the cache of the processor.
+        """
+        if self._stream is not None or self._buffer is None or size > len(self._buffer):
+            return self.read_at(position, size)
+        view, got = memoryview(self._buffer)[:size], 0
+        try:
+            while got < size and (piece := os.preadv(self._descriptor, [view[got:]], position + got)):
+                got += piece
+        except OSError as error:
+            raise self._unreadable(error, position) from error
+        return view[:got]
+
     def read_at(self, position: int, size: int) -> bytes:
         """Return up to `size` bytes from `position`; shorter only at the end. Raises: StorageError."""
         try:
@@ -41,9 +58,11 @@ class RangedFile:
                 return data
             return self._read_local(position, size)
         except OSError as error:
-            raise StorageError(
-                f"{self.path} cannot be read at byte {position}: {error}", path=self.path, position=position
-            ) from error
+            raise self._unreadable(error, position) from error
+
+    def _unreadable(self, error: OSError, position: int) -> StorageError:
+        what = f"{self.path} cannot be read at byte {position}: {error}"
+        return StorageError(what, path=self.path, position=position)
 
     def _read_local(self, position: int, size: int) -> bytes:
         data = os.pread(self._descriptor, size, position)

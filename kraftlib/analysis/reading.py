@@ -95,7 +95,7 @@ def _tables(splits: Iterable[Split], options: ReadOptions, schema: Schema, pruni
         if options.view == "files":
             yield file_table(split, options, schema)
         elif options.view == "batches":
-            for chunk in chunks(split, options):
+            for chunk in chunks(split, options, reuse=True):
                 yield from batch_tables(split, chunk, options, schema, pruning)
         else:
             columns = RecordColumns(split, options, schema, pruning)

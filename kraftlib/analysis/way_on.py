@@ -94,7 +94,7 @@ def _following(header: Headers, next_offsets: set[int]) -> set[int]:
     return {base + span for base in bases for span in spans if span > 0}
 
 
-def end_of_records(data: bytes, position: int, end: int, count: int) -> int | None:
+def end_of_records(data: bytes | memoryview, position: int, end: int, count: int) -> int | None:
     """Return where `count` records end by their own lengths, None if not before `end`."""
     if count <= 0:
         return None

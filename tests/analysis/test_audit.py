@@ -52,6 +52,16 @@ def test_replicas_that_agree_have_no_findings_whatever_their_segments(tmp_path: 
     assert found.batches == 60
 
 
+@pytest.mark.parametrize("first", KINDS)
+@pytest.mark.parametrize("second", KINDS)
+def test_two_faults_far_apart_are_two_findings(tmp_path: Path, first: str, second: str) -> None:
+    places = make_replicas(tmp_path, some_batches(60))
+    faults = [inject(places[1], number, kind, chance=random.Random(3)) for number, kind in ((40, second), (17, first))]
+    found = audit(tmp_path)
+    assert unmatched(found, faults) == ([], [])
+    assert {f.end_offset for f in found.findings if f.kind == "unreadable"} <= {fault.end_offset for fault in faults}
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("number", [0, 17, 49, 50, 59])
 def test_one_fault_of_any_kind_is_one_finding(tmp_path: Path, kind: str, number: int) -> None:

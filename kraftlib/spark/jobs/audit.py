@@ -11,18 +11,30 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
+import pyarrow as pa
 
-from kraftlib.analysis.audit import FIXED, LOG, Audit, audit_options, concluded, index_of, scope_of
+from kraftlib.analysis.audit import (
+    FIXED,
+    LOG,
+    Audit,
+    audit_options,
+    concluded,
+    different,
+    index_of,
+    judged,
+    scope_of,
+    starts_of,
+)
 from kraftlib.analysis.audit_findings import Finding
-from kraftlib.analysis.audit_judge import IndexOf, LogJudge
-from kraftlib.analysis.audit_rows import ReplicaRange, collapsed, rows_of
+from kraftlib.analysis.audit_judge import IndexOf
+from kraftlib.analysis.audit_rows import ReplicaRange
 from kraftlib.analysis.audit_snapshots import snapshot_findings
-from kraftlib.analysis.audit_stretches import STRETCH, STRETCHES, told_apart
+from kraftlib.analysis.audit_stretches import EDGE, STRETCH, STRETCHES, told_apart
 from kraftlib.analysis.log_files import Log
 from kraftlib.analysis.metadata_state import FoldError
 from kraftlib.analysis.options import ReadOptions, pin_text
 from kraftlib.analysis.reading import schema_for
-from kraftlib.analysis.schemas import Schema
+from kraftlib.analysis.schemas import BATCHES, Schema
 from kraftlib.analysis.splits import pin
 from kraftlib.spark.jobs.compact import metadata
 from kraftlib.spark.tables import load, register
@@ -37,8 +49,15 @@ FINDING: Final = (
 """`Finding` as Spark sees it."""
 TASK_BYTES: Final = "512m"
 """The bytes of a task, unless the caller says otherwise. A row stands for many batches, so the cost is in the tasks."""
-CHUNK_BYTES: Final = "2m"
+CHUNK_BYTES: Final = "4m"
 """The bytes that a task reads at once: so few are still in the cache of the processor when their checksums are made."""
+STARTS: Final = pa.schema(
+    [
+        pa.field("log", pa.struct([BATCHES.field(name) for name in LOG])),
+        pa.field("starts", pa.list_(pa.struct([("replica", pa.string()), ("start_offset", pa.int64())]))),
+    ]
+)
+"""Where each replica of a log begins."""
 
 
 def audit(spark: SparkSession, path: str | os.PathLike[str], **options: object) -> Audit:
@@ -46,8 +65,6 @@ def audit(spark: SparkSession, path: str | os.PathLike[str], **options: object) 
 
     Only ranges with faults come to the driver, a bounded number for each replica, however long the logs are.
     """
-    from pyspark.sql import functions as f
-
     # A log that grows while it is read must not look like one that lacks something.
     asked = audit_options(path, **options)
     given = {
@@ -57,31 +74,100 @@ def audit(spark: SparkSession, path: str | os.PathLike[str], **options: object) 
         **FIXED,
         "pin": pin_text(pin(asked)),
     }
-    rows = _stretches(spark, path, given).withColumn("replica", f.coalesce("replica", f.lit("")))
-    told = f.struct(*(name for name in STRETCHES.names if name not in (*LOG, "stretch")))
-    beside = rows.groupBy(*LOG, "stretch").agg(f.collect_list(told).alias("told")).persist()
+    edges: list[dict[str, Any]] = []
+    findings: list[Finding] = []
+    batches = 0
+    beside = _beside(spark, path, given).persist()  # two parts of one query need it, and each would read the logs
     try:
-        edges, count = _edges(beside)
-        scope = scope_of(edges, asked)
-        fold = partial(_metadata_rows, spark)
-        findings, more = _judged(_suspects(beside, scope.ranges), scope.ranges, asked)
-        findings += snapshot_findings(path, scope.ranges, fold, in_logs=tuple(findings), **options)
-        return concluded(scope, findings, batches=count + more)
+        for row in _judged(beside, asked).collect():
+            edges += [{**row.log.asDict(), **edge.asDict()} for edge in row.edges]
+            findings += [Finding(**finding.asDict()) for finding in row.judged.findings]
+            batches += row.batches + row.judged.batches
     finally:
         beside.unpersist()
+    scope = scope_of(edges, asked)
+    fold = partial(_metadata_rows, spark)
+    findings += snapshot_findings(path, scope.ranges, fold, in_logs=tuple(findings), **options)
+    return concluded(scope, findings, batches=batches)
 
 
-def _judged(suspects: DataFrame, ranges: Sequence[ReplicaRange], options: ReadOptions) -> tuple[list[Finding], int]:
-    """Return what is wrong in stretches that are not alike, and how many more batches are there than were counted."""
+def _beside(spark: SparkSession, path: str | os.PathLike[str], given: Mapping[str, object]) -> DataFrame:
+    """Return each stretch of each log with all that replicas have there."""
     from pyspark.sql import functions as f
 
-    # Plain functions: those of Arrow want pandas (see `compact`).
-    kind = f"struct<more: bigint, findings: array<struct<{FINDING}>>>"
-    judge = f.udf(_Judge(ranges, index_of(options), schema_for(options)), kind, useArrow=False)
-    by_log = suspects.groupBy(*LOG).agg(f.collect_list("told").alias("told"))
-    found = [row.judged for row in by_log.select(judge(*LOG, "told").alias("judged")).collect()]
-    findings = [Finding(**finding.asDict()) for judged in found for finding in judged.findings]
-    return findings, sum(judged.more for judged in found)
+    from kraftlib.spark.audits import FORMAT, AuditSource
+
+    register(spark)  # which brings kraftlib to executors that lack it
+    spark.dataSource.register(AuditSource)
+    rows = load(spark, FORMAT, path, given).withColumn("replica", f.coalesce("replica", f.lit("")))
+    told = f.struct(*(name for name in STRETCHES.names if name not in (*LOG, "stretch")))
+    return rows.groupBy(f.struct(*LOG).alias("log"), "stretch").agg(f.collect_list(told).alias("told"))
+
+
+def _judged(beside: DataFrame, options: ReadOptions) -> DataFrame:
+    """Return a row for each log: how far its files go, the number of different batches, and what is wrong.
+
+    A stretch is alike if every replica that has offsets there has the same, sound batches. Only others are looked into.
+    """
+    from pyspark.sql import functions as f
+
+    starts = beside.sparkSession.createDataFrame(pa.Table.from_pylist(_starts(options), STARTS))
+    # The rows that end files say how far they go; a replica ends where the last of its files does.
+    edges = "transform(told, t -> struct(t.replica, t.last_offset))"
+    last = "array_max(transform(filter(edges, e -> e.replica = s.replica), e -> e.last_offset))"
+    ranges = f"transform(starts, s -> struct(s.replica, s.start_offset, {last} + 1 AS end_offset))"
+    logs = (
+        beside.where(f.col("stretch") == EDGE)
+        .select("log", f.expr(edges).alias("edges"))
+        .join(f.broadcast(starts), "log")
+        .select("log", "edges", f.expr(ranges).alias("ranges"))
+    )
+    owners = f"r -> r.start_offset < (stretch + 1) * {STRETCH} AND r.end_offset > stretch * {STRETCH}"
+    is_alike = (
+        f"coalesce(stretch = {EDGE} OR (stretch IS NOT NULL AND forall(told, t -> t.problems IS NULL)"
+        f" AND size(array_distinct(told.content)) = 1"
+        f" AND size(array_distinct(told.replica)) = size(filter(ranges, {owners}))), false)"
+    )
+    compared = (
+        beside.join(f.broadcast(logs), "log")
+        .select("*", f.expr(is_alike).alias("is_alike"))
+        .groupBy("log")
+        .agg(
+            f.first("edges").alias("edges"),
+            f.first("ranges").alias("ranges"),
+            f.expr("sum(IF(is_alike, told[0].batches, 0))").alias("batches"),
+            f.expr("flatten(collect_list(IF(is_alike, NULL, told)))").alias("told"),
+        )
+    )
+    # A plain function: those of Arrow want pandas (see `compact`).
+    kind = f"struct<batches: bigint, findings: array<struct<{FINDING}>>>"
+    judge = f.udf(_Judge(index_of(options), schema_for(options)), kind, useArrow=False)
+    return compared.select("log", "edges", "batches", judge("log", "ranges", "told").alias("judged"))
+
+
+def _starts(options: ReadOptions) -> list[dict[str, object]]:
+    """Return where the replicas of each log begin."""
+    starts: dict[Log, list[dict[str, object]]] = {}
+    for (log, replica), start in starts_of(options).items():
+        starts.setdefault(log, []).append({"replica": replica, "start_offset": start})
+    return [{"log": dict(zip(LOG, log, strict=True)), "starts": own} for log, own in starts.items()]
+
+
+class _Judge:
+    """Tells the batches of the stretches of one log apart, and judges them; works in an executor."""
+
+    def __init__(self, index_of: IndexOf, schema: Schema) -> None:
+        self._index_of = index_of
+        self._schema = schema
+
+    def __call__(self, log: Any, ranges: Sequence[Any], told: Sequence[Any]) -> tuple[int, list[tuple[Any, ...]]]:
+        table = told_apart([{**log.asDict(), **one.asDict()} for one in told], self._schema)
+        known = [
+            ReplicaRange(log=tuple(log), replica=name, start=start, end=start if end is None else end)
+            for name, start, end in ranges
+        ]
+        findings = judged(tuple(log), table, known, self._index_of)
+        return different(table), [attrs.astuple(finding) for finding in findings]
 
 
 def _metadata_rows(spark: SparkSession, path: str, **options: object) -> Iterator[tuple[bytes, bytes]]:
@@ -96,82 +182,3 @@ def _metadata_rows(spark: SparkSession, path: str, **options: object) -> Iterato
             yield bytes(row.key), bytes(row.value)
     except PySparkException as error:
         raise FoldError(f"{path} cannot be folded: {error}") from error
-
-
-class _Judge:
-    """Tells the batches of the stretches of one log apart, and judges them; works in an executor."""
-
-    def __init__(self, ranges: Sequence[ReplicaRange], index_of: IndexOf, schema: Schema) -> None:
-        self._ranges = ranges
-        self._index_of = index_of
-        self._schema = schema
-
-    def __call__(
-        self, cluster: str | None, topic: str | None, partition: int | None, stretches: Sequence[Sequence[Any]]
-    ) -> tuple[int, list[tuple[Any, ...]]]:
-        log = cluster, topic, partition
-        place: dict[str, Any] = dict(zip(LOG, log, strict=True))
-        more, rows = 0, []
-        for told in stretches:
-            apart = rows_of(told_apart(({**place, **one.asDict()} for one in told), self._schema))
-            counted = sum({bytes(one.content): one.batches for one in told}.values())
-            more += len({(row.base_offset, row.content) for row in apart}) - counted
-            rows += collapsed(apart)
-        ranges = [found for found in self._ranges if found.log == log]
-        return more, [attrs.astuple(finding) for finding in LogJudge(log, rows, ranges, self._index_of).findings()]
-
-
-def _stretches(spark: SparkSession, path: str | os.PathLike[str], given: Mapping[str, object]) -> DataFrame:
-    from kraftlib.spark.audits import FORMAT, AuditSource
-
-    register(spark)  # which brings kraftlib to executors that lack it
-    spark.dataSource.register(AuditSource)
-    return load(spark, FORMAT, path, given)
-
-
-def _edges(beside: DataFrame) -> tuple[list[dict[str, Any]], int]:
-    """Return the last offset of each replica, as far as it can be believed; and the number of batches, of which those
-    that stand in equal stretches count as one."""
-    from pyspark.sql import functions as f
-
-    each = beside.select(*LOG, "told", f.posexplode("told").alias("place", "one"))
-    is_first = f.expr("array_position(transform(told, t -> t.content), one.content) = place + 1")
-    rows = (
-        each.groupBy(*LOG, f.col("one.replica").alias("replica"))
-        .agg(
-            f.max("one.last_offset").alias("last_offset"),
-            f.sum(f.when(is_first, f.col("one.batches")).otherwise(0)).alias("batches"),
-        )
-        .collect()
-    )
-    found = [row.asDict() for row in rows]
-    return found, sum(row.pop("batches") for row in found)
-
-
-def _suspects(beside: DataFrame, ranges: Sequence[ReplicaRange]) -> DataFrame:
-    """Return the stretches but those of which every replica that has offsets there has the same, sound batches."""
-    from pyspark.sql import functions as f
-
-    # A function, and no sum of conditions: that would be as deep as there are replicas, and too deep for a fleet.
-    expected = f.udf(_Expected(ranges), "bigint", useArrow=False)
-    holders = "size(array_distinct(transform(filter(told, o -> o.content = t.content), o -> o.replica)))"
-    sound = f.expr(f"transform(told, t -> IF(t.problems IS NULL, {holders}, -1))")
-    is_alike = f.coalesce(f.forall(sound, lambda many: many == f.col("expected")), f.lit(False))
-    counted = beside.withColumn("expected", expected(*LOG, "stretch"))
-    return counted.where(~(is_alike & f.col("stretch").isNotNull())).drop("expected")
-
-
-class _Expected:
-    """Says how many replicas have offsets of a stretch; works in an executor."""
-
-    def __init__(self, ranges: Sequence[ReplicaRange]) -> None:
-        self._ranges: dict[Log, list[tuple[int, int]]] = {}
-        for found in ranges:
-            self._ranges.setdefault(found.log, []).append((found.start, found.end))
-
-    def __call__(self, cluster: str | None, topic: str | None, partition: int | None, stretch: int | None) -> int:
-        if stretch is None:
-            return 0
-        first, end = stretch * STRETCH, (stretch + 1) * STRETCH
-        ranges = self._ranges.get((cluster, topic, partition), ())
-        return sum(first < range_end and end > start for start, range_end in ranges)
