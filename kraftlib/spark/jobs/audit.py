@@ -105,7 +105,7 @@ def _beside(spark: SparkSession, path: str | os.PathLike[str], given: Mapping[st
 
 
 def _judged(beside: DataFrame, options: ReadOptions) -> DataFrame:
-    """Return a row for each log: how far its files go, the number of different batches, and what is wrong.
+    """Return a row for each log: the ends of its files, the number of its different batches, and the findings.
 
     A stretch is alike if every replica that has offsets there has the same, sound batches. Only others are looked into.
     """
