@@ -47,7 +47,7 @@ class OldCluster:
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
-        self.release = Release(RELEASE, lab.release.scratch)
+        self.release = Release(RELEASE, lab.home)
         self.server, self.client = zookeeper(lab)
         (host, port), *_ = self.client.hosts
         self.place = f"{host}:{port}"
