@@ -24,6 +24,9 @@ NEEDS_AN_EXTRA: Final[dict[str, str]] = {
     "kraftlib.testing.pytest_plugin": "test",
     "kraftlib.analysis": "spark",
     "kraftlib.compat.kazoo": "kazoo",
+    "kraftlib.migration.checkpoint": "kazoo",
+    "kraftlib.migration.nodes": "kazoo",
+    "kraftlib.migration.records": "kazoo",
     "kraftlib.spark": "spark",
 }
 """Module, or package with all below it -> the extra without which it does not import."""
