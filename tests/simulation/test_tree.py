@@ -6,6 +6,7 @@ With KRAFTLIB_LONG_TREE in the environment there are 5,000 observers behind 20 u
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Final
 
 import attrs
@@ -26,6 +27,15 @@ PACE: Final = {
     "election_backoff_max_ms": 250,
 }
 """A quarter of the usual times."""
+
+
+def wait_until(made: World, reached: Callable[[], bool], limit_ms: int, complaint: str) -> None:
+    """Let time pass until this is so. It is looked at now and then, since a look at thousands of nodes takes long."""
+    for _ in range(limit_ms // 50):
+        if reached():
+            return
+        made.run_for(50)
+    raise AssertionError(complaint)
 
 
 class Tree:
@@ -64,7 +74,7 @@ class Tree:
         """Let nothing more be appended: soon all have everything."""
         self.world.workload.stop()
         self.world.run_for(500)
-        assert self.world.run_until(self.have_all, 20_000), "an observer lacks committed records"
+        wait_until(self.world, self.have_all, 20_000, "an observer lacks committed records")
 
 
 def isolate(made: World, node: SimulatedNode) -> None:
@@ -89,7 +99,7 @@ def trouble(tree: Tree) -> None:
     leader = made.leader()
     assert leader is not None
     leader.end(Ending.POWER_LOST)
-    made.run_until_leader()
+    wait_until(made, lambda: made.leader() is not None, 10_000, "there is no other leader")
     made.run_for(2_000)
     assert len(tree.served_by_the_leader()) <= len(tree.upstreams), "nor does an election bring all to the leader"
     leader.start()
@@ -104,15 +114,14 @@ def run(children: int, upstreams: int, *, seed: int, rate: float) -> None:
         made = World(seed, voters=VOTERS, observers=upstreams + children, config=PACE, recode_one_in=100_000)
         tree = Tree(made, upstreams)
         made.start()
-        made.run_until_leader()
+        wait_until(made, lambda: made.leader() is not None, 10_000, "there is no leader")
         made.workload.rate = rate
         made.workload.start()
         made.run_for(2_000)
         assert tree.is_whole()
         trouble(tree)
         tree.settle()
-        made.run_until(tree.is_whole, 60_000)
-        assert tree.is_whole(), "an observer still fetches from the leader"
+        wait_until(made, tree.is_whole, 60_000, "an observer still fetches from the leader")
 
 
 def test_observers_behind_a_tree_have_everything_whatever_becomes_of_upstreams_and_leader() -> None:
