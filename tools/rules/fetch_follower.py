@@ -353,7 +353,9 @@ class FetchFollowerRules(RuleSet):
         return self._downloads.is_active or any(type(action) is act.DropSnapshotDownload for action in actions)
 
     def _is_left_alone(self, destination: int, until_ms: int, event: ev.Event) -> None:
-        if not self.state.connections.is_backing_off(destination, until_ms - 1):
+        # An upstream that was left meanwhile rests far longer (RF43, RF44).
+        rests_until_ms = self.state.upstreams.resting_until_ms.get(destination, 0)
+        if rests_until_ms < until_ms and not self.state.connections.is_backing_off(destination, until_ms - 1):
             raise BrokenRuleError("RF28", f"{destination} is asked again at once after {event}")
 
     def _look_at_pause(self, answered: Asked, event: ev.Event, actions: Sequence[act.Action]) -> None:
