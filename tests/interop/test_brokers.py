@@ -161,9 +161,10 @@ def administration(cluster: Cluster) -> None:
     wait_for("the rule at each broker", lambda: "User:ann" in cluster.tool(ACLS, "--list", *match).out)
     for setting in ("producer_byte_rate=1000", "SCRAM-SHA-256=[password=secret]"):
         cluster.configure("users", "ann", setting)
-    shown = cluster.tool(CONFIGS, "--entity-type", "users", "--entity-name", "ann", "--describe").out
-    assert "producer_byte_rate=1000.0" in shown
-    assert "SCRAM-SHA-256=iterations=4096" in shown
+    told = ("producer_byte_rate=1000.0", "SCRAM-SHA-256=iterations=4096")
+    of_ann = ("--entity-type", "users", "--entity-name", "ann", "--describe")
+    # The broker that is asked may not have the last record yet.
+    wait_for("quota and credential", lambda: all(one in cluster.tool(CONFIGS, *of_ann).out for one in told))
     cluster.tool(ACLS, "--remove", "--force", *rule)
     wait_for("no rule at any broker", lambda: "User:ann" not in cluster.tool(ACLS, "--list").out)
     for name in (FIRST_BROKER, ""):
