@@ -94,12 +94,13 @@ class DamagedLog(MemoryReplicatedLog):
     def delete_before(self, snapshot_id: OffsetAndEpoch) -> None:
         """As `ReplicatedLog.delete_before`: nothing is missing any more where a snapshot stands in."""
         super().delete_before(snapshot_id)
-        self._holes = [
+        holes = [
             OffsetRange(max(hole.start_offset, snapshot_id.offset), hole.end_offset)
             for hole in self._holes
             if hole.end_offset > snapshot_id.offset
         ]
-        self._fetched = []
+        if holes != self._holes:  # else the repair of the first one goes on
+            self._holes, self._fetched = holes, []
 
     def crash(self, random: chance.Random, *, torn_tail: bool = False) -> MemoryReplicatedLog:
         """As `MemoryReplicatedLog.crash`; missing records stay missing."""
