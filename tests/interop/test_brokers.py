@@ -144,7 +144,8 @@ def administration(cluster: Cluster) -> None:
     verify = ("--reassignment-json-file", plan, "--verify")
     wait_for("the reassignment", lambda: "is completed" in cluster.tool(REASSIGN, *verify).out, every_s=0.2)
     cluster.tool(ELECTION, "--election-type", "preferred", "--topic", "moved", "--partition", 0)
-    assert re.search(r"Partition: 0\s+Leader: 12\s", cluster.topics("--describe", "--topic", "moved").out)
+    moved = ("--describe", "--topic", "moved")
+    wait_for("the first replica", lambda: re.search(r"Partition: 0\s+Leader: 12\s", cluster.topics(*moved).out))
 
     rule = (
         "--allow-principal",
@@ -205,12 +206,12 @@ def test_all_that_kafka_ships_lives_on_three_brokers(lab: Lab, whose: str, recor
     first = cluster.brokers[0]
     assert first.stop() == 143  # in controlled shutdown
     assert unusual(first) == []
-    assert "Leader: 10" not in cluster.topics("--describe").out
+    wait_for("other leaders", lambda: "Leader: 10" not in cluster.topics("--describe").out)
     first.start()
     first.wait_started()
     cluster.wait_in_sync()
     cluster.tool(ELECTION, "--election-type", "preferred", "--all-topic-partitions")
-    assert "Leader: 10" in cluster.topics("--describe").out
+    wait_for("leadership again", lambda: "Leader: 10" in cluster.topics("--describe").out)
     assert [line for node in cluster.brokers for line in unusual(node)] == []
     record_property("usual warnings", usual(cluster))
 
