@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,14 @@ PAGES = sorted([ROOT / "README.md", *(p for p in (ROOT / "docs").rglob("*.md") i
 PAGE_TIMEOUT_S = 170
 NEEDS = r"Java|JVM|Kafka|block before|processes|pytest|conftest"
 """What a reader may not have at hand, so that a block may be left out."""
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Pages name the ports that a reader would, so one of all workers runs a page at a time."""
+    with (tmp_path_factory.getbasetemp().parent / "pages.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def page_id(path: Path) -> str:
