@@ -16,7 +16,7 @@ from typing import Any, Final
 import attrs
 import numpy as np
 
-from kraftlib.analysis.headers import BATCH_MAX_BYTES, Headers, Stop, Walk, actual_crcs, headers_at, impossible, walk
+from kraftlib.analysis.headers import BATCH_MAX_BYTES, Headers, Stop, Walk, actual_crc, headers_at, impossible, walk
 from kraftlib.analysis.log_files import Kind
 from kraftlib.analysis.marks import IndexMarks
 from kraftlib.analysis.options import ReadOptions
@@ -102,17 +102,16 @@ class _Chunks:
     def read(self) -> tuple[bytes | memoryview, Walk]:
         """Read the next chunk; one that is smaller than its first batch grows to hold that."""
         left = self.split.end - self.position
+        with_crcs = self.options.verify_crc
         data = self.read_exactly(min(self.options.chunk_bytes, left))
-        found = walk(data)
+        found = walk(data, with_crcs=with_crcs)
         if not len(found.headers) and found.stop is Stop.CUT:
-            wanted = found.wanted
-            if not wanted and left >= HEADER_SIZE:
+            if not found.wanted and left >= HEADER_SIZE:
                 data = self.read_exactly(HEADER_SIZE)
-                found = walk(data)
-                wanted = found.wanted
-            if len(data) < wanted <= left:
-                data = self.read_exactly(wanted)
-                found = walk(data)
+                found = walk(data, with_crcs=with_crcs)
+            if len(data) < found.wanted <= left:
+                data = self.read_exactly(found.wanted)
+                found = walk(data, with_crcs=with_crcs)
         return data, found
 
     def read_exactly(self, size: int) -> bytes | memoryview:
@@ -134,9 +133,7 @@ class _Chunks:
     def examine(self, data: bytes | memoryview, found: Walk) -> Chunk:
         """Check the batches of a chunk and move on behind them, or behind what cannot be read."""
         headers = found.headers
-        crc_ok = np.ones(len(headers), dtype=bool)
-        if self.options.verify_crc and len(headers):
-            crc_ok = actual_crcs(data, headers) == headers.crc
+        crc_ok = found.crcs == headers.crc if self.options.verify_crc else np.ones(len(headers), dtype=bool)
         lost_at, reason = found.end, self.why_stopped(found)
         for index in np.flatnonzero(~crc_ok).tolist():
             if not length_adds_up(data, headers, index) and not self.leads_on(headers, index):
@@ -352,8 +349,7 @@ def _or(offsets: set[int]) -> str:
 
 def crc_reason(data: bytes | memoryview, headers: Headers, index: int) -> str:
     """Return why the CRC of a batch does not fit."""
-    actual = int(actual_crcs(data, headers.select(slice(index, index + 1)))[0])
-    return f"has CRC {actual:#010x} and claims {int(headers.crc[index]):#010x}"
+    return f"has CRC {actual_crc(data, headers, index):#010x} and claims {int(headers.crc[index]):#010x}"
 
 
 def length_adds_up(data: bytes | memoryview, headers: Headers, index: int) -> bool:

@@ -104,6 +104,8 @@ class Walk:
     """The result of a walk: the whole batches, and the position and reason of its end."""
 
     headers: Headers
+    crcs: Array
+    """The CRC-32C that the bytes of each batch have (int64), if it was asked for."""
     end: int
     stop: Stop
     wanted: int
@@ -112,14 +114,15 @@ class Walk:
     """Why it is BROKEN."""
 
 
-def walk(data: bytes | memoryview, position: int = 0, *, until: int | None = None) -> Walk:
-    """Walk over the batches that begin at or after `position`, and before `until`, in `data`."""
+def walk(data: bytes | memoryview, *, with_crcs: bool = False) -> Walk:
+    """Walk over the batches in `data`. Each is summed where the walk comes by: later it would not be in the cache."""
+    view = memoryview(data)
     starts: list[int] = []
-    end = len(data)
-    until = end if until is None else until
+    crcs: list[int] = []
+    position, end = 0, len(data)
     length_and_magic = _LENGTH_AND_MAGIC.unpack_from
     stop, reason, wanted = Stop.END, "", 0
-    while position < until:
+    while position < end:
         if position + HEADER_SIZE > end:
             stop = Stop.CUT
             break
@@ -132,9 +135,11 @@ def walk(data: bytes | memoryview, position: int = 0, *, until: int | None = Non
             stop, wanted = Stop.CUT, behind - position
             break
         starts.append(position)
+        if with_crcs:
+            crcs.append(crc32c(view[position + CRC_START : behind]))
         position = behind
-    return Walk(headers=headers_at(data, np.array(starts, dtype=np.int64)), end=position, stop=stop, wanted=wanted,
-                reason=reason)  # fmt: skip
+    return Walk(headers=headers_at(data, np.array(starts, dtype=np.int64)), crcs=np.array(crcs, dtype=np.int64),
+                end=position, stop=stop, wanted=wanted, reason=reason)  # fmt: skip
 
 
 def _why_broken(magic: int, length: int) -> str:
@@ -167,12 +172,9 @@ def headers_at(data: bytes | memoryview, starts: Array) -> Headers:
     )
 
 
-def actual_crcs(data: bytes | memoryview, headers: Headers) -> Array:
-    """Return the CRC-32C that the bytes of each batch have (int64)."""
-    view = memoryview(data)
-    covered = zip((headers.start + CRC_START).tolist(), headers.end.tolist(), strict=True)
-    sums = [crc32c(view[start:end]) for start, end in covered]
-    return np.array(sums, dtype=np.int64)
+def actual_crc(data: bytes | memoryview, headers: Headers, index: int) -> int:
+    """Return the CRC-32C that the bytes of one batch have."""
+    return crc32c(memoryview(data)[int(headers.start[index]) + CRC_START : int(headers.end[index])])
 
 
 def impossible(headers: Headers) -> Array:

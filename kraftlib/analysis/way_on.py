@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from kraftlib.analysis.headers import BATCH_MAX_BYTES, Headers, actual_crcs, headers_at
+from kraftlib.analysis.headers import BATCH_MAX_BYTES, Headers, actual_crc, headers_at
 from kraftlib.analysis.ranged_files import RangedFile
 from kraftlib.records.batch import CRC_START, HEADER_SIZE, LENGTH_PREFIX_SIZE, MAGIC
 from kraftlib.records.checksum import crc32c
@@ -84,7 +84,7 @@ class WayOn:
             self._end - position, BATCH_MAX_BYTES
         ):
             return False
-        return bool(actual_crcs(self._stream.read_at(position, size), header)[0] == header.crc[0])
+        return bool(actual_crc(self._stream.read_at(position, size), header, 0) == header.crc[0])
 
 
 def _following(header: Headers, next_offsets: set[int]) -> set[int]:

@@ -38,6 +38,7 @@ from kraftlib.analysis.schemas import BATCHES, Schema
 from kraftlib.analysis.splits import pin
 from kraftlib.spark.jobs.compact import metadata
 from kraftlib.spark.tables import load, register
+from kraftlib.spark.types import ddl_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -99,7 +100,8 @@ def _beside(spark: SparkSession, path: str | os.PathLike[str], given: Mapping[st
 
     register(spark)  # which brings kraftlib to executors that lack it
     spark.dataSource.register(AuditSource)
-    rows = load(spark, FORMAT, path, given).withColumn("replica", f.coalesce("replica", f.lit("")))
+    rows = load(spark, FORMAT, path, given, columns=ddl_of(STRETCHES))
+    rows = rows.withColumn("replica", f.coalesce("replica", f.lit("")))
     told = f.struct(*(name for name in STRETCHES.names if name not in (*LOG, "stretch")))
     return rows.groupBy(f.struct(*LOG).alias("log"), "stretch").agg(f.collect_list(told).alias("told"))
 
