@@ -208,8 +208,9 @@ class RaftConfig:
     disk_reserve_bytes (bytes, default 8 MiB)
         The space that is reserved in `kraftlib-reserve.bin` and released when the disk is full, so that votes can
         always be written. With less than twice as much free space a leader refuses appends (DiskFullError) and a
-        follower takes no records. A follower asks for no more than half of it in one Fetch. 0: no reserve; a full disk
-        stops the replica (beyond Kafka).
+        follower takes no records. A follower asks for no more than half of it in one Fetch. A leader writes a quarter
+        of it at once, or one append that is larger; if more than that waits when the disk becomes full, the leader
+        resigns, and what it has not written is refused. 0: no reserve; a full disk stops the replica (beyond Kafka).
     scrub_interval_ms (milliseconds, default 24 hours)
         The interval at which the whole directory is read, to find damage while other replicas can repair it. 0: never
         (beyond Kafka).

@@ -46,8 +46,9 @@ class BatchAccumulator:
     """The records that the leader of one epoch has accepted and not yet written, in batches.
 
     `base_offset` is the log end offset at the election. `linger_ms` is how long the first value after a drain may wait
-    for company. A batch never exceeds `batch_max_bytes`; everything that is not released never exceeds `max_bytes`; and
-    not more than `max_undrained_batches` completed batches wait for a drain.
+    for company. A batch never exceeds `batch_max_bytes`, and takes no further call beyond `grow_max_bytes`; everything
+    that is not released never exceeds `max_bytes`; and not more than `max_undrained_batches` completed batches wait for
+    a drain.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class BatchAccumulator:
         leader_id: ReplicaId | None = None,
         linger_ms: int = 0,
         batch_max_bytes: int = BATCH_MAX_BYTES,
+        grow_max_bytes: int = BATCH_MAX_BYTES,
         max_bytes: int = BACKLOG_MAX_BYTES,
         max_undrained_batches: int = UNDRAINED_MAX_BATCHES,
     ) -> None:
@@ -66,6 +68,7 @@ class BatchAccumulator:
         self._leader_id = leader_id
         self._linger_ms = linger_ms
         self._batch_max_bytes = min(batch_max_bytes, max_bytes)
+        self._grow_max_bytes = min(grow_max_bytes, self._batch_max_bytes)
         self._max_bytes = max_bytes
         self._max_undrained_batches = max_undrained_batches
         self._completed: deque[_Completed] = deque()
@@ -166,22 +169,27 @@ class BatchAccumulator:
         deadline_ms = self.next_deadline_ms
         return deadline_ms is not None and deadline_ms <= now_ms
 
-    def drain(self, now_ms: int, *, timestamp_ms: int) -> list[Batch]:
+    def drain(self, now_ms: int, *, timestamp_ms: int, max_bytes: int = BACKLOG_MAX_BYTES) -> list[Batch]:
         """Return the batches in order, stamped as promised, if the first of them is due; else none.
 
-        Once anything is due all goes that is not held, since one flush serves all. `timestamp_ms` is wall clock time.
+        Once anything is due all goes that is not held, since one flush serves all; but not more than `max_bytes`,
+        unless the first batch is larger: the others stay due. `timestamp_ms` is wall clock time.
         """
         deadline_ms = self.next_deadline_ms
         if deadline_ms is None or deadline_ms > now_ms:
             return []
         end = self.next_offset if self._held_from is None else self._held_from
         batches = []
+        room = max_bytes
         while self._completed and self._completed[0].base_offset < end:
+            room -= self._completed[0].size_bound
+            if room < 0 and batches:
+                break
             completed = self._completed.popleft()
             self._completed_bound -= completed.size_bound
             batches.append(self._encode(completed, timestamp_ms))
         base_offset = self.next_offset - len(self._open)
-        if base_offset < end:
+        if base_offset < end and not self._completed and (self._open_bound <= room or not batches):
             batches.append(
                 encode_batch(self._open, timestamp_ms=timestamp_ms, base_offset=base_offset, epoch=self.epoch)
             )
@@ -210,7 +218,12 @@ class BatchAccumulator:
     @property
     def backlog_bytes(self) -> int:
         """Bytes that wait for a drain (an upper bound, by up to 19 bytes a record) or, drained, for their release."""
-        return self._unreleased + self._completed_bound + (self._open_bound if self._open else 0)
+        return self._unreleased + self.undrained_bytes
+
+    @property
+    def undrained_bytes(self) -> int:
+        """Bytes that wait for a drain: an upper bound."""
+        return self._completed_bound + (self._open_bound if self._open else 0)
 
     @property
     def undrained_count(self) -> int:
@@ -232,7 +245,7 @@ class BatchAccumulator:
         largest = self._largest_bound()
         if self._open:
             together = self._measure_open() + block_size(values, first_delta=len(self._open))
-            if together <= self._batch_max_bytes:
+            if together <= self._grow_max_bytes:
                 self._check_backlog(batches=0, size=together - self._open_bound)
                 return together - self._open_bound
         if self._open or HEADER_SIZE + added > largest:
@@ -273,7 +286,7 @@ class BatchAccumulator:
 
     def _largest_bound(self) -> int:
         """Return what the open batch may grow to."""
-        return min(self._batch_max_bytes, self._max_bytes - self._unreleased - self._completed_bound)
+        return min(self._grow_max_bytes, self._max_bytes - self._unreleased - self._completed_bound)
 
     def _encode(self, completed: _Completed, timestamp_ms: int) -> Batch:
         base_offset, count = completed.base_offset, completed.last_offset - completed.base_offset + 1

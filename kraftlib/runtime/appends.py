@@ -59,6 +59,8 @@ class Appends:
         self._queues = waiters.queues
         # Without a linger the time at which a value came is not needed.
         self._lingers = config.append_linger_ms > 0
+        # When another program fills the disk, a drain, what waits behind it, and a vote fit into the reserve.
+        self._drain_max_bytes = config.disk_reserve_bytes // 4 or config.backlog_max_bytes
         self._wall_clock = wall_clock
         self._wake = wake
         self._failure: ReplicaFailedError | None = None
@@ -120,9 +122,14 @@ class Appends:
         return self._accumulator is None and is_well and (level != APPLIED or self.waiters.apply_failure is None)
 
     def disk_full(self, full: bool) -> None:
-        """Refuse appends from now on, or accept them again. Accepted ones are still written: they have space."""
+        """Refuse appends from now on, or accept them again. Accepted ones are still written, if they `fit_reserve`."""
         self._disk_full = full
         self._guarded = full or self._closing or self._renounced
+
+    @property
+    def fit_reserve(self) -> bool:
+        """Whether a full disk has space for what was accepted and not drained."""
+        return self._accumulator is None or self._accumulator.undrained_bytes <= self._drain_max_bytes
 
     def renounce(self) -> None:
         """The state machine has failed: refuse appends from now on. This replica transfers its leadership."""
@@ -143,6 +150,7 @@ class Appends:
             leader_id=self._config.node_id,
             linger_ms=self._config.append_linger_ms,
             batch_max_bytes=self._config.batch_max_bytes,
+            grow_max_bytes=self._drain_max_bytes,
             max_bytes=self._config.backlog_max_bytes,
         )
 
@@ -174,7 +182,7 @@ class Appends:
         if accumulator is None:
             self.pending = False
             return ()
-        batches = tuple(accumulator.drain(now_ms, timestamp_ms=self._wall_clock()))
+        batches = tuple(accumulator.drain(now_ms, timestamp_ms=self._wall_clock(), max_bytes=self._drain_max_bytes))
         self.pending = accumulator.undrained_count > 0
         if batches:
             self.written_end = batches[-1].last_offset + 1

@@ -314,6 +314,8 @@ class Executor:
         logger.log(logging.ERROR if full else logging.WARNING, "replica %d: the disk %s", self._node_id, what)
         self.appends.disk_full(full)
         self.submit(ev.DiskSpaceChanged(full))
+        if full and not self.appends.fit_reserve:
+            self.submit(ev.ResignRequested(self.appends.epoch))  # appends that were not drained are refused
 
     def damage_found(self, offset: Offset, error: CorruptBatchError) -> None:
         """The record at `offset` cannot be read: have the disk looked at, and tell the core what is missing.

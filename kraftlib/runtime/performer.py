@@ -248,6 +248,7 @@ class Performer:
     def _append_to_log(self, action: act.AppendToLog) -> None:
         batches = action.batches
         self._log.append(batches)
+        self._turns.look_at_space()  # the append may have spent the reserve
         end_offset = batches[-1].last_offset + 1
         if self._appends.leads:
             self._appends.written(end_offset)

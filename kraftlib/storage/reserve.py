@@ -75,14 +75,14 @@ class Reserve:
         self._file_mode: Final = file_mode
         self._lock: Final = threading.Lock()
         self._times_released = 0
-        self._is_spent = False
+        self.is_spent = False
         """Whether it was given back in this life, and not taken again."""
 
     def restore(self) -> bool:
         """Take the space, if it is not taken and there is twice as much; return whether it is."""
         with self._lock:
             self.is_taken = self.size > 0 and (self._holds_space() or self._take())
-            self._is_spent &= not self.is_taken
+            self.is_spent &= not self.is_taken
             return self.is_taken
 
     def _holds_space(self) -> bool:
@@ -108,7 +108,7 @@ class Reserve:
         """Refuse what can be put off, once the reserve was given back and cannot be taken again: the space is for votes
         and records. Raises: StorageError of a full disk.
         """
-        if self._is_spent and not self.restore():
+        if self.is_spent and not self.restore():
             spent = OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} apart from the reserve")
             raise files.as_storage_error("write more to", self._directory, spent) from spent
 
@@ -118,7 +118,7 @@ class Reserve:
             self.is_taken = False
             released = files.remove(self._path)
             self._times_released += released
-            self._is_spent |= released
+            self.is_spent |= released
         if released:
             logger.warning("%s: the disk is full: %d reserved bytes are given back", self._path, self.size)
         return released

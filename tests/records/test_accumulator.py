@@ -30,8 +30,8 @@ def accumulator(**settings: Any) -> BatchAccumulator:
     return BatchAccumulator(epoch=EPOCH, base_offset=BASE, leader_id=3, **settings)
 
 
-def drain(taker: BatchAccumulator, now_ms: int = 0) -> list[Batch]:
-    return taker.drain(now_ms, timestamp_ms=1_700_000_000_000)
+def drain(taker: BatchAccumulator, now_ms: int = 0, **limit: int) -> list[Batch]:
+    return taker.drain(now_ms, timestamp_ms=1_700_000_000_000, **limit)
 
 
 def drained_values(taker: BatchAccumulator, now_ms: int = 0) -> list[list[bytes]]:
@@ -330,6 +330,35 @@ def test_a_backlog_of_small_values_is_measured_to_the_byte() -> None:
 
     # One more would have been 9 bytes.
     assert 10_000 - 9 < batch.size == exact == taker.backlog_bytes <= 10_000
+
+
+@given(
+    st.lists(st.lists(st.binary(min_size=1, max_size=60), min_size=1, max_size=4), min_size=1, max_size=12),
+    st.integers(1, 800),
+)
+def test_a_drain_of_so_many_bytes_leaves_the_rest_in_order_and_due(appends: list[list[bytes]], limit: int) -> None:
+    whole, pieces = accumulator(batch_max_bytes=350), accumulator(batch_max_bytes=350)
+    for values in appends:
+        for taker in (whole, pieces):
+            taker.append(values, epoch=EPOCH)
+    expected, found = drain(whole), []
+    while pieces.ready(0):
+        waited = pieces.undrained_bytes
+        batches = drain(pieces, max_bytes=limit)
+        assert len(batches) == 1 or sum(batch.size for batch in batches) <= limit
+        assert pieces.undrained_bytes < waited
+        found += batches
+
+    assert [batch.data for batch in found] == [batch.data for batch in expected]
+    assert (pieces.undrained_count, pieces.undrained_bytes) == (0, 0)
+
+
+def test_a_batch_that_has_grown_enough_takes_no_further_call_but_a_large_call_is_one_batch() -> None:
+    taker = accumulator(batch_max_bytes=1_000, grow_max_bytes=200)
+    for size in (60, 60, 60, 500, 10):
+        taker.append([b"x" * size], epoch=EPOCH)
+
+    assert [[len(value) for value in values] for values in drained_values(taker)] == [[60, 60], [60], [500], [10]]
 
 
 def test_nothing_larger_than_the_backlog_is_ever_taken() -> None:

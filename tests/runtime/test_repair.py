@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 from collections.abc import AsyncIterator, Callable
@@ -13,8 +14,10 @@ import pytest
 
 from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import DiskFullError, NotLeaderError, OutcomeUnknownError
+from kraftlib.records.batch import read_batches
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
+from kraftlib.runtime.waiters import Appended
 from kraftlib.storage.directory import format_directory
 from kraftlib.types import Endpoint
 from tests.runtime.quorum import PATIENCE_S, TIMING, Quorum, until
@@ -187,6 +190,33 @@ async def test_a_full_disk_stops_appends_and_nothing_else_until_there_is_space(
         monkeypatch.undo()
         await until(lambda: not any(client.status().disk_full for client in together.clients.values()))
         await (await together.leader()).append_one(b"taken")
+
+
+async def test_a_disk_that_becomes_full_amid_a_backlog_stops_no_replica(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader resigns, and appends that were not written yet hear that they never will be."""
+    values = [b"%06d" % number + bytes(4_000) for number in range(40)]
+    async with file_quorum(tmp_path, disk_reserve_bytes=64 << 10, fetch_timeout_ms=20_000) as together:
+        leader = await filled(together)
+        epoch = leader.leader_and_epoch().epoch
+        appends = [asyncio.ensure_future(leader.append_one(value, epoch=epoch)) for value in values]
+        monkeypatch.setattr("kraftlib.storage.log.space.free_bytes", lambda directory: 0)
+        outcomes = await asyncio.gather(*appends, return_exceptions=True)
+        refused = [
+            value for value, outcome in zip(values, outcomes, strict=True) if isinstance(outcome, NotLeaderError)
+        ]
+        taken = [value for value, outcome in zip(values, outcomes, strict=True) if isinstance(outcome, Appended)]
+        assert refused
+        assert not [client.status().failure for client in together.clients.values() if client.status().failure]
+        monkeypatch.undo()
+        await until(lambda: not any(client.status().disk_full for client in together.clients.values()))
+        await appended(together, b"the last one")
+        await until(lambda: len({client.log_end_offset() for client in together.clients.values()}) == 1)
+        log = together.segment(leader.node_id).read_bytes()
+    written = {value for batch in read_batches(log) for value in batch.values()}
+    assert written.issuperset(taken)
+    assert written.isdisjoint(refused)
 
 
 async def test_a_leader_whose_disk_is_full_hands_over_to_a_voter_with_space(

@@ -14,11 +14,16 @@ class Space:
     def __init__(self, directory: Path, reserve: Reserve) -> None:
         self._directory: Final = directory
         self._reserve: Final = reserve
-        self.is_full = False
-        """Whether the disk has too little space left for more than the writes under way."""
+        self._was_full = False
+        """Whether it was full when the owner looked."""
         self.bytes_appended = 0
         """The code that appends counts it."""
         self._bytes_at_look = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the disk has too little space left for more than the writes under way."""
+        return self._was_full or self._reserve.is_spent
 
     @property
     def may_be_used_up(self) -> bool:
@@ -31,4 +36,4 @@ class Space:
         """Settle `is_full`: full, while there is less than twice the reserve, or no reserve. Any thread may call it."""
         self._bytes_at_look = self.bytes_appended
         if self._reserve.size:
-            self.is_full = free_bytes(self._directory) < 2 * self._reserve.size or not self._reserve.restore()
+            self._was_full = free_bytes(self._directory) < 2 * self._reserve.size or not self._reserve.restore()

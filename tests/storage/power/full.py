@@ -1,9 +1,9 @@
 """Disks that are really full: small file systems under a real quorum, and what it makes of them.
 
 ext4 on loop images, and memory; of the leader, of a follower, or of all three; filled by what the quorum itself
-appends, or at once by somebody else, down to the last byte, while appends are under way, or while a follower is behind
-by more than its reserve. Meanwhile a leader refuses
-appends with an error that says so, goes on to serve, and can resign: the next election has to be written to those
+appends, by more appends at once than there is space for, or by somebody else, down to the last byte, while appends are
+under way, or while a follower is behind by more than its reserve. Meanwhile a leader refuses appends with an error that
+says so, goes on to serve, and can resign: the next election has to be written to those
 disks. When there is space again all goes on by itself, and whatever was acknowledged is in every log.
 
     python -m tests.storage.power.full
@@ -30,9 +30,10 @@ from pathlib import Path
 import attrs
 
 from kraftlib.config import RaftConfig, StaticVoter
-from kraftlib.errors import DiskFullError, KraftError, NotLeaderError, OutcomeUnknownError
+from kraftlib.errors import DiskFullError, KraftError, NotLeaderError, OutcomeUnknownError, ReplicaFailedError
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
+from kraftlib.runtime.waiters import Appended
 from kraftlib.storage.directory import format_directory, open_directory
 from kraftlib.types import Endpoint
 from tests.storage.power.disk import NAMESPACE, MemoryDisk, PowerDisk, in_a_namespace, why_impossible
@@ -47,6 +48,8 @@ WRITERS = 8
 FETCH_BYTES = 2 * RESERVE_BYTES
 BEHIND = FETCH_BYTES // VALUE_BYTES
 """The number of records that a follower lacks when its disk is filled."""
+AT_ONCE = 1_000
+"""Appends at once: 20 MB, which a leader accepts and no disk has space for."""
 BALLAST = "ballast"
 TIMING = {
     "election_timeout_ms": 300,
@@ -66,7 +69,7 @@ class Case:
     whose: str
     """leader, follower or all."""
     how: str
-    """appends, ballast or lag."""
+    """appends, backlog, ballast or lag."""
     acknowledged: int = 0
     refused: int = 0
     elections: int = 0
@@ -118,8 +121,7 @@ class Quorum:
                 for client in self.clients.values():
                     if client.leader_and_epoch().leader_id != client.node_id:
                         continue
-                    self._number += 1
-                    value = b"%d:" % self._number + os.urandom(VALUE_BYTES // 2) * 2
+                    value = self._value()
                     try:
                         self.epoch = (await client.append_one(value, timeout_ms=0)).epoch
                     except DiskFullError:
@@ -130,6 +132,26 @@ class Quorum:
                     self.acknowledged.add(value)
                     return True
                 await asyncio.sleep(0.02)
+
+    async def append_at_once(self, count: int) -> None:
+        """Append so many values together at one leader; each is acknowledged or not."""
+        leader = await self.leader()
+        epoch = leader.leader_and_epoch().epoch
+        values = [self._value() for _ in range(count)]
+        async with asyncio.timeout(PATIENCE_S):
+            outcomes = await asyncio.gather(
+                *(leader.append_one(value, epoch=epoch) for value in values), return_exceptions=True
+            )
+        for value, outcome in zip(values, outcomes, strict=True):
+            if isinstance(outcome, Appended):
+                self.acknowledged.add(value)
+                self.epoch = outcome.epoch
+            elif isinstance(outcome, ReplicaFailedError) or not isinstance(outcome, KraftError):
+                self.case.bad.append(repr(outcome))
+
+    def _value(self) -> bytes:
+        self._number += 1
+        return b"%d:" % self._number + os.urandom(VALUE_BYTES // 2) * 2
 
     async def leader(self) -> RaftClient[bytes]:
         async with asyncio.timeout(PATIENCE_S):
@@ -201,6 +223,8 @@ async def live(quorum: Quorum) -> None:
     else:
         for node_id in hit:
             fill(quorum._directories[node_id].parent, leave=4 << 20)
+        if case.how == "backlog":
+            await quorum.append_at_once(AT_ONCE)
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline and not _is_full(quorum, hit):
             if not await quorum.append():
@@ -351,7 +375,7 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(dir=options.directory, prefix="kraftlib-full-") as top:
         for system in ("ext4", "tmpfs"):
             for whose in ("leader", "follower", "all"):
-                for how in ("appends", "ballast", *(["lag"] if whose == "follower" else [])):
+                for how in ("appends", "backlog", "ballast", *(["lag"] if whose == "follower" else [])):
                     if options.only not in Case(system, whose, how).name:
                         continue
                     cases.append(try_case(Path(top), Case(system, whose, how)))
