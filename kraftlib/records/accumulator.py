@@ -179,7 +179,7 @@ class BatchAccumulator:
         if deadline_ms is None or deadline_ms > now_ms:
             return []
         end = self.next_offset if self._held_from is None else self._held_from
-        batches = []
+        batches: list[Batch] = []
         room = max_bytes
         while self._completed and self._completed[0].base_offset < end:
             room -= self._completed[0].size_bound
