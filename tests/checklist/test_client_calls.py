@@ -8,7 +8,7 @@ import pytest
 
 from kraftlib.consensus.actions import RefuseAppends
 from kraftlib.consensus.replica import Replica
-from kraftlib.errors import BacklogFullError, ConfigError, NotLeaderError, RecordTooLargeError
+from kraftlib.errors import ConfigError, NotLeaderError
 from tests.consensus.build import begin_request, leader, tell, vote_request
 from tests.runtime.quorum import quorum, until
 from tests.runtime.test_appends import Rig
@@ -31,32 +31,6 @@ async def test_resigning_is_for_the_leader_and_for_its_epoch() -> None:
 
         leading.resign(epoch)
         await until(lambda: leading.leader_and_epoch().leader_id != leading.node_id)
-
-
-async def test_appends_are_refused_by_name() -> None:
-    """testAppendFailedWithNotLeaderException, testAppendFailedWithFencedEpoch,
-    testAppendFailedWithRecordBatchTooLargeException, testAppendFailedWithBufferAllocationException.
-    """
-    async with quorum(engine="inline", batch_max_bytes=2_000, backlog_max_bytes=2_000) as three:
-        leading = await three.leader()
-        epoch, end = leading.leader_and_epoch().epoch, leading.log_end_offset()
-        following = next(client for client in three.clients.values() if client is not leading)
-        with pytest.raises(NotLeaderError):
-            following.prepare_append(0, [b"value"])
-        with pytest.raises(NotLeaderError):
-            leading.prepare_append(epoch - 1, [b"value"])
-        with pytest.raises(ConfigError, match="is newer than"):
-            leading.prepare_append(epoch + 1, [b"value"])
-        with pytest.raises(RecordTooLargeError):
-            leading.prepare_append(epoch, [b"x" * 2_001])
-        with pytest.raises(ConfigError):
-            leading.prepare_append(epoch, [])
-        for _ in range(3):
-            leading.prepare_append(epoch, [b"x" * 500])
-        with pytest.raises(BacklogFullError):
-            leading.prepare_append(epoch, [b"x" * 500])
-
-        assert leading.log_end_offset() == end
 
 
 def follow(core: Replica) -> list[Any]:

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kraftlib.config import RaftConfig
-from kraftlib.consensus.actions import AdvanceHighWatermark, AppendToLog, FlushLog, SendRequest, TruncateLog
-from kraftlib.consensus.events import Failure, LogTruncated, RequestFailed, ResponseReceived, TimeoutReached
+from kraftlib.consensus.actions import AppendToLog, FlushLog, SendRequest
+from kraftlib.consensus.events import Failure, RequestFailed, ResponseReceived, TimeoutReached
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role
 from kraftlib.records.batch import Batch, encode_batch
-from kraftlib.types import ElectionState, Endpoint, LeaderAndEpoch, ReplicaKey
+from kraftlib.types import ElectionState, LeaderAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
-from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
+from kraftlib.wire.messages.fetch import FetchResponse
 from tests.consensus.build import (
     CLUSTER,
     LISTENER,
@@ -31,7 +31,6 @@ from tests.consensus.build import (
     pending_requests,
     place,
     reply,
-    requests,
     tell,
     vote_request,
 )
@@ -84,19 +83,6 @@ def fail(core: Replica, now_ms: int) -> list[Any]:
 # --- following -------------------------------------------------------------------------------------------------------
 
 
-def test_a_follower_appends_flushes_and_only_then_fetches_again() -> None:
-    """testFollowerReplication."""
-    core = follower(epoch=5, leader_id=2)
-    actions = reply(core, 2, fetch_response(epoch=5, leader_id=2, records=data(batch(0, 5, 2)), high_watermark=0))
-    assert [type(action) for action in actions if not isinstance(action, AdvanceHighWatermark)] == [
-        AppendToLog,
-        FlushLog,
-    ]
-    (sent,) = requests(flush(core), FetchRequest)
-
-    assert (partition_of(sent.request).fetch_offset, partition_of(sent.request).last_fetched_epoch) == (2, 5)
-
-
 def test_an_observer_appends_as_a_voter_does() -> None:
     """testObserverReplication: a Kafka broker does not flush there; ours always does, as Kafka's controllers."""
     core = follower(epoch=5, leader_id=2, own_id=9)
@@ -104,30 +90,6 @@ def test_an_observer_appends_as_a_voter_does() -> None:
 
     assert [type(action) for action in actions] == [AppendToLog, FlushLog]
     assert core.state.log.end_offset == 1
-
-
-@pytest.mark.parametrize(("told", "known"), [(1, 1), (2, 2), (9, 2), (-1, None)])
-def test_an_empty_answer_brings_the_high_watermark_as_far_as_our_log_goes(told: int, known: int | None) -> None:
-    """testEmptyRecordSetInFetchResponse."""
-    core = follower(1, 1, epoch=5, leader_id=2)
-    actions = reply(core, 2, fetch_response(epoch=5, leader_id=2, high_watermark=told))
-
-    assert core.high_watermark == known
-    assert [action.high_watermark for action in actions if isinstance(action, AdvanceHighWatermark)] == (
-        [] if known is None else [known]
-    )
-    assert not [action for action in actions if isinstance(action, AppendToLog)]
-
-
-def test_a_log_that_diverges_is_cut_and_fetched_from_there() -> None:
-    """testFollowerLogReconciliation."""
-    core = follower(1, 1, 1, epoch=5, leader_id=2)
-    actions = reply(core, 2, fetch_response(epoch=5, leader_id=2, diverging=(2, 1)))
-    assert actions[0] == TruncateLog(2)
-    actions += core.handle(LogTruncated(2), core.state.now_ms)
-    (sent,) = requests(actions, FetchRequest)
-
-    assert (partition_of(sent.request).fetch_offset, partition_of(sent.request).last_fetched_epoch) == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +126,9 @@ def test_records_that_come_late_are_not_appended(change: Any) -> None:
 
 
 def test_a_new_observer_asks_a_bootstrap_server_and_follows_whom_it_names() -> None:
-    """testInitializeObserverNoPreviousState: Fetch(epoch 0, offset 0); FENCED with the leader."""
+    """testInitializeObserverNoPreviousState, testObserverDiscoversLeaderWithUnknownVoters: Fetch(epoch 0, offset 0);
+    FENCED with the leader.
+    """
     core = observer()
     (first,) = asked(core)
     assert first.destination in (-2, -3, -4)
@@ -295,29 +259,3 @@ def test_a_changed_byte_is_never_appended(position: int, change: int) -> None:
     if log.end_offset != 2:
         assert (12 <= position % len(records) < 16, log.end_offset) == (True, 5)
         assert 1 <= log.last_epoch <= 5
-
-
-def test_batches_of_a_newer_epoch_than_ours_are_not_appended() -> None:
-    """KafkaRaftClientFetchTest, newer epoch: nor what follows them."""
-    core = follower(1, epoch=5, leader_id=2)
-    records = data(batch(1, 5), batch(2, 6), batch(3, 5))
-    reply(core, 2, fetch_response(epoch=5, leader_id=2, records=records))
-
-    assert core.state.log.end_offset == 2
-
-
-def test_the_limit_of_bytes_is_the_one_that_is_configured() -> None:
-    """KafkaRaftClientFetchTest, max bytes: and one batch is always sent, whatever its size (storage: reads)."""
-    core = follower(1, epoch=5, leader_id=2, fetch_max_bytes=12_345)
-
-    assert outstanding_to(core, 2).request.max_bytes == 12_345
-
-
-def test_an_endpoint_of_a_server_is_used_as_it_is_configured() -> None:
-    """Numbers -2, -3, ... stand for servers without an id."""
-    core = observer()
-    numbers = {-2 - index: endpoint for index, endpoint in enumerate(SERVERS)}
-    (first,) = asked(core)
-
-    assert first.endpoint == numbers[first.destination]
-    assert isinstance(first.endpoint, Endpoint)

@@ -81,7 +81,8 @@ def test_every_test_that_the_page_names_exists() -> None:
     for row in page():
         for test in row.tests:
             path, _, name = test.partition("::")
-            if not (TESTS / path).is_file() or name not in functions(path):
+            is_script = path.startswith("scripts/") and not name
+            if not (TESTS / path).is_file() or (not is_script and name not in functions(path)):
                 missing.append(f"{row.name}: {test}")
 
     assert missing == []

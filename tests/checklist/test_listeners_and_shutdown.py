@@ -3,36 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from kraftlib.consensus.actions import (
-    AdvanceHighWatermark,
-    AnnounceLeader,
     RefuseAppends,
-    SendResponse,
     ShutdownComplete,
 )
 from kraftlib.consensus.events import ResignRequested, ShutdownRequested, TimeoutReached
 from kraftlib.consensus.replica import Replica
-from kraftlib.consensus.roles import Role
 from kraftlib.types import ElectionState, LeaderAndEpoch
-from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
 from tests.consensus.build import (
-    answer_vote,
-    ask,
-    begin_request,
-    fetch_response,
-    flush,
     follower,
     leader,
-    partition_of,
     replica,
-    reply,
-    requests,
-    tell,
-    vote_request,
     voter_set,
 )
 from tests.runtime.fakes import Rig as ExecutorRig
@@ -90,16 +74,6 @@ def test_a_new_listener_is_told_of_an_epoch_without_a_leader(feeds: Rig) -> None
     assert listener.heard == [("leader", None, 7)]
 
 
-def test_a_new_listener_is_told_of_the_leader(feeds: Rig) -> None:
-    """testHandleLeaderChangeFiresAfterFollowerRegistration."""
-    feeds.applier.announce(LeaderAndEpoch(2, 7), epoch_start=0)
-    listener = Recorder()
-    feeds.applier.register(listener)
-    feeds.run()
-
-    assert listener.heard == [("leader", 2, 7)]
-
-
 def test_nobody_is_told_of_a_leadership_that_was_resigned(feeds: Rig) -> None:
     """testHandleLeaderChangeFiresAfterResignRegistration: neither a new listener nor one that had not read so far."""
     slow, late = Recorder(), Recorder()
@@ -132,20 +106,6 @@ def test_the_end_of_a_leadership_reaches_the_listeners_with_that_of_the_appends(
 # --- commits ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_late_listener_starts_from_the_beginning(feeds: Rig) -> None:
-    """testLateRegisteredListenerCatchesUp."""
-    first, second = Recorder(), Recorder()
-    feeds.applier.register(first)
-    feeds.append_control()
-    feeds.append(b"a", b"b")
-    feeds.applier.advance(3)
-    feeds.run()
-    feeds.applier.register(second)
-    feeds.run()
-
-    assert second.offsets == first.offsets == [(0, 0), (1, 2)]
-
-
 def test_a_listener_that_was_replaced_hears_nothing_more(feeds: Rig) -> None:
     """testReregistrationChangesListenerContext: the one in its place starts from the beginning."""
     first, second = Recorder(), Recorder()
@@ -160,69 +120,7 @@ def test_a_listener_that_was_replaced_hears_nothing_more(feeds: Rig) -> None:
     assert (first.records, second.records) == ([(0, b"a")], [(0, b"a"), (1, b"b")])
 
 
-def test_a_followers_listener_reads_up_to_the_high_watermark(feeds: Rig) -> None:
-    """testHandleCommitCallbackFiresAfterFollowerHighWatermarkAdvances: the core says it with each answer."""
-    core = follower(1, 1, epoch=5, leader_id=2)
-    listener = Recorder()
-    feeds.applier.register(listener)
-    feeds.append(b"a")
-    feeds.append(b"b")
-    for told in (1, 2):
-        for action in reply(core, 2, fetch_response(epoch=5, leader_id=2, high_watermark=told)):
-            if isinstance(action, AdvanceHighWatermark):
-                feeds.applier.advance(action.high_watermark)
-        feeds.run()
-        assert len(listener.records) == told
-
-
-def elect_another(core: Replica) -> None:
-    """The vote of this replica goes to replica 3, in the next epoch."""
-    tell(core, vote_request(epoch=core.epoch + 1, replica_id=3, last=(9, core.epoch)), version=2)
-
-
-def stand(core: Replica) -> None:
-    """The fetch timer runs out, and the pre-vote is won."""
-    core.handle(TimeoutReached(), core.state.now_ms + 2_000)
-    answer_vote(core, 3, granted=True, pre_vote=True)
-
-
-@pytest.mark.parametrize(
-    ("change", "role"),
-    [(elect_another, Role.UNATTACHED), (stand, Role.CANDIDATE)],
-    ids=["testHandleCommitCallbackFiresInVotedState", "testHandleCommitCallbackFiresInCandidateState"],
-)
-def test_what_is_committed_is_known_through_an_election(feeds: Rig, change: Any, role: Role) -> None:
-    """testHandleCommitCallbackFiresInVotedState, testHandleCommitCallbackFiresInCandidateState: listeners catch up
-    while nobody leads, and control batches are theirs as well.
-    """
-    core = follower(1, 1, epoch=5, leader_id=2)
-    reply(core, 2, fetch_response(epoch=5, leader_id=2, high_watermark=2))
-    change(core)
-    assert (core.role, core.high_watermark) == (role, 2)
-    feeds.append_control()
-    feeds.append(b"a")
-    feeds.applier.advance(core.high_watermark or 0)
-    listener = Recorder()
-    feeds.applier.register(listener)
-    feeds.run()
-
-    assert listener.offsets == [(0, 0), (1, 1)]
-
-
 # --- graceful ends ---------------------------------------------------------------------------------------------------
-
-
-def test_a_leader_that_shuts_down_says_so_votes_and_is_done_when_another_leads() -> None:
-    """testLeaderGracefulShutdown."""
-    core = leader(1)
-    actions = core.handle(ShutdownRequested(5_000), core.state.now_ms)
-    assert [request.destination for request in requests(actions, EndQuorumEpochRequest)] == [2, 3]
-    assert ShutdownComplete() not in actions
-    answer = ask(core, vote_request(epoch=core.epoch + 1, last=(9, core.epoch)), version=2)
-    assert partition_of(answer).vote_granted
-    actions = tell(core, begin_request(epoch=core.epoch, leader_id=2), request_id=78)
-
-    assert ShutdownComplete() in actions
 
 
 def test_a_shutdown_without_a_successor_ends_when_its_time_is_up() -> None:
@@ -247,17 +145,6 @@ def test_a_shutdown_without_a_successor_ends_when_its_time_is_up() -> None:
 def test_who_hands_nothing_over_is_done_at_once(core: Replica) -> None:
     """testFollowerGracefulShutdown, testObserverGracefulShutdown, testGracefulShutdownSingleMemberQuorum."""
     assert ShutdownComplete() in core.handle(ShutdownRequested(5_000), core.state.now_ms)
-
-
-def test_a_resignation_is_no_news_to_listeners_and_a_new_epoch_is() -> None:
-    """testHandleLeaderChangeFiresAfterResignRegistration, in the core: the next notice is that of the next epoch."""
-    core = leader(1)
-    flush(core)
-    actions = core.handle(ResignRequested(core.epoch), core.state.now_ms)
-    assert not [action for action in actions if isinstance(action, AnnounceLeader | SendResponse)]
-    actions = core.handle(TimeoutReached(), core.state.role_state.election_deadline_ms)  # type: ignore[union-attr]
-
-    assert AnnounceLeader(LeaderAndEpoch(None, 3)) in actions
 
 
 async def test_a_sole_voter_ends_without_waiting_for_others() -> None:

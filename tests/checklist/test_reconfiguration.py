@@ -16,7 +16,7 @@ from kraftlib.consensus.roles import Role
 from kraftlib.consensus.voters import VoterSet
 from kraftlib.records.control import decode_control_batch, encode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord, LeaderChangeMessage, VotersRecord
-from kraftlib.types import ZERO_UUID, ElectionState, Endpoint, LeaderAndEpoch
+from kraftlib.types import ZERO_UUID, Endpoint, LeaderAndEpoch
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
@@ -169,6 +169,11 @@ def test_a_voter_is_added_once_it_answers_and_is_caught_up() -> None:
             ErrorCode.INVALID_REQUEST,
         ),
         (dynamic_leader, lambda: add_request(2), ErrorCode.DUPLICATE_VOTER),
+        (
+            dynamic_leader,
+            lambda: attrs.evolve(add_request(2), voter_directory_id=UUID(int=5_555)),
+            ErrorCode.DUPLICATE_VOTER,
+        ),
     ],
     ids=[
         "testAddVoterInvalidClusterId",
@@ -176,6 +181,7 @@ def test_a_voter_is_added_once_it_answers_and_is_caught_up() -> None:
         "testAddVoterWithMissingDefaultListener",
         "testAddVoterWithMissingDirectoryId",
         "testAddVoterWithExistingVoter",
+        "testAddVoterWithExistingVoter, on another disk",
     ],
 )
 def test_an_add_that_cannot_be_is_refused_at_once(core: Any, request_: Any, error: ErrorCode) -> None:
@@ -186,13 +192,6 @@ def test_an_add_that_cannot_be_is_refused_at_once(core: Any, request_: Any, erro
 
     assert answers(actions) == [error]
     assert not requests(actions, ApiVersionsRequest)
-
-
-def test_an_id_that_votes_with_another_disk_is_a_duplicate() -> None:
-    """testAddVoterWithExistingVoter: whatever its directory id."""
-    request = attrs.evolve(add_request(2), voter_directory_id=UUID(int=5_555))
-
-    assert answers(tell(dynamic_leader(), request)) == [ErrorCode.DUPLICATE_VOTER]
 
 
 def with_pending_add() -> Replica:
@@ -248,16 +247,6 @@ def test_changes_come_one_by_one_and_after_a_commit_of_the_own_epoch(make: Any, 
 
     assert answers(actions) == TIMED_OUT
     assert not submits(actions)
-
-
-def test_a_voter_that_lags_is_not_added() -> None:
-    """testAddVoterWithLaggingNewVoter: it fetches, and has never been at the end."""
-    core = dynamic_leader()
-    request = fetch_request(epoch=1, offset=0, last_epoch=0, replica_id=5, replica_directory_id=UUID(int=1_005))
-    tell(core, request, version=18, request_id=60)
-    tell(core, add_request(5))
-
-    assert answers(reply(core, 5, supports(0, 1))) == TIMED_OUT
 
 
 def test_a_voter_that_does_not_answer_is_not_added() -> None:
@@ -442,25 +431,6 @@ def test_an_update_is_answered_without_waiting_for_its_commit() -> None:
     assert core.high_watermark < core.state.log.end_offset
 
 
-def test_a_leader_that_moved_says_so_in_the_first_batch_of_its_epoch() -> None:
-    """testLeaderUpdatesVoter."""
-    log = dynamic_log(1, 2, 3)
-    controls = [KRaftVersionRecord(kraft_version=1), voter_set(key(1), key(2), key(3)).to_record()]
-    log.append([encode_control_batch(controls, timestamp_ms=0, base_offset=0, epoch=1)])
-    log.flushed(2, log.log_version)
-    core = replica(log=log, election=ElectionState(epoch=1), directory_id=key(1).directory_id)
-    core.state.endpoints = {LISTENER: Endpoint("moved", 7)}
-    core.handle(TimeoutReached(), core.state.role_state.election_deadline_ms)  # type: ignore[union-attr]
-    answer_vote(core, 2, granted=True, pre_vote=True)
-    answer_vote(core, 2, granted=True, pre_vote=False)
-    voter = core.voters.get(1)
-
-    assert voter is not None
-    assert voter.endpoints == {LISTENER: Endpoint("moved", 7)}
-    assert (voter.min_kraft_version, voter.max_kraft_version) == (0, 1)
-    assert core.state.log.voters.latest_offset == 4
-
-
 @pytest.mark.parametrize(
     ("make", "request_", "error"),
     [
@@ -567,17 +537,6 @@ def test_a_newer_leader_in_the_answer_to_an_update_is_followed() -> None:
     assert core.leader_and_epoch == LeaderAndEpoch(3, 6)
 
 
-def test_an_observer_that_knows_no_voters_finds_the_leader_by_its_answers() -> None:
-    """testObserverDiscoversLeaderWithUnknownVoters: empty voter set, endpoints from the answer."""
-    core = replica(own_id=9, log=LogView.build(), bootstrap_servers=(place(7),))
-    (asked,) = pending_requests(core)
-    assert (asked.destination, asked.endpoint) == (-2, place(7))
-    reply(core, -2, fetch_response(epoch=5, leader_id=3, error=ErrorCode.FENCED_LEADER_EPOCH))
-
-    assert core.leader_and_epoch == LeaderAndEpoch(3, 5)
-    assert outstanding_to(core, 3).endpoint == place(3)
-
-
 def test_the_voters_of_a_new_leader_are_those_of_its_log_committed_or_not() -> None:
     """testAddVoterFailsWhenLosingLeadership: the record that stayed counts for the next election."""
     core = with_pending_add()
@@ -588,14 +547,3 @@ def test_the_voters_of_a_new_leader_are_those_of_its_log_committed_or_not() -> N
 
     assert (core.role, asked) == (Role.PROSPECTIVE, [2, 3, 4])
     assert partition_of(outstanding_to(core, 4).request).voter_directory_id == key(4).directory_id
-
-
-def test_a_remove_is_refused_while_the_last_change_is_not_committed() -> None:
-    """testRemoveVoterWithPendingAddVoter: also when its asker was told already that it took too long."""
-    core = with_pending_add()
-    append_submitted(core, reply(core, 4, supports(0, 1)))
-    flush(core)
-    core.handle(TimeoutReached(), core.state.now_ms + 2_000)
-    assert core.role is Role.LEADER
-
-    assert answers(tell(core, remove_request(3))) == TIMED_OUT

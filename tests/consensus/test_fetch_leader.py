@@ -7,17 +7,8 @@ from uuid import UUID
 import attrs
 import pytest
 
-from kraftlib.consensus.actions import (
-    AdvanceHighWatermark,
-    AppendToLog,
-    FlushLog,
-    SendRecords,
-    SendResponse,
-)
-from kraftlib.consensus.events import (
-    RecordsSubmitted,
-    TimeoutReached,
-)
+from kraftlib.consensus.actions import AdvanceHighWatermark, AppendToLog, FlushLog, SendRecords, SendResponse
+from kraftlib.consensus.events import RecordsSubmitted, RequestReceived, TimeoutReached
 from kraftlib.consensus.fetch_leader import (
     HIGH_WATERMARK_NEWS_DELAY_MS,
     OBSERVERS_MAX,
@@ -32,12 +23,14 @@ from kraftlib.consensus.voters import VoterSet
 from kraftlib.errors import InvariantError
 from kraftlib.records.batch import encode_batch
 from kraftlib.types import METADATA_TOPIC_ID, ElectionState, OffsetAndEpoch, ReplicaKey
+from kraftlib.wire import frames
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest
 from tests.consensus.build import (
     as_leader,
     ask,
     batch,
+    begin_request,
     commits,
     fetch_request,
     flush,
@@ -575,3 +568,31 @@ def test_a_search_for_the_leader_that_the_fetch_to_it_has_overtaken_is_no_alarm(
 
     assert elected.state.refused == {}
     assert as_leader(elected).progress[2].end_offset == 2
+
+
+@pytest.mark.parametrize("version", [13, 14, 15, 16, 17, 18])
+def test_who_fetches_is_known_in_every_version_and_counts(version: int) -> None:
+    """`ReplicaId` below 15, `ReplicaState` from there on."""
+    core = leader()
+    flush(core)
+    request = fetch_request(epoch=1, offset=1, last_epoch=1, replica_id=2)
+    if version < 15:
+        request = attrs.evolve(request, replica_id=2, replica_state=type(request.replica_state)())
+    head = frames.decode_request(
+        frames.encode_request(request, version=version, correlation_id=1, client_id="raft-client-2")
+    )
+    core.handle(RequestReceived(77, head.message, head.api_version), core.state.now_ms)
+
+    assert core.high_watermark == 1
+
+
+def test_a_leader_that_follows_another_answers_held_fetches_with_the_new_epoch_and_leader() -> None:
+    core = leader(1)
+    park(core)
+    actions = tell(core, begin_request(epoch=5, leader_id=3), request_id=78)
+    (answer,) = [action for action in actions if isinstance(action, SendResponse) and action.request_id == 77]
+    partition = partition_of(answer.response)
+
+    assert partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (partition.current_leader.leader_id, partition.current_leader.leader_epoch) == (3, 5)
+    assert [place.node_id for place in answer.response.node_endpoints] == [3]

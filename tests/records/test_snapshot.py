@@ -139,6 +139,25 @@ def test_the_parts_are_header_data_footer_of_one_epoch_and_time() -> None:
     assert writer.next_offset == 6
 
 
+def test_voters_stand_there_from_kraft_version_1_on_and_need_not_be_read() -> None:
+    """With version 0 there are none, whatever is handed over; Kafka may write version 1 without them."""
+    for version, found in ((0, None), (1, VOTERS)):
+        out = io.BytesIO()
+        writer = SnapshotWriter(
+            out.write, epoch=7, last_contained_log_timestamp=TIME, kraft_version=version, voters=VOTERS
+        )
+        writer.freeze()
+        opened = reader(out.getvalue())
+        opened.verify()
+        assert (opened.kraft_version, opened.voters) == (version, found)
+    header = [SnapshotHeaderRecord(last_contained_log_timestamp=TIME), KRaftVersionRecord(kraft_version=1)]
+    batches = [control(*header, base_offset=0), FOOTER_AT_2]
+    bare = reader(b"".join(bytes(batch.data) for batch in batches))
+    bare.verify()
+
+    assert (bare.kraft_version, bare.voters) == (1, None)
+
+
 def test_an_empty_state_is_header_and_footer() -> None:
     data = write([])
 
