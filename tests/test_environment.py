@@ -46,10 +46,7 @@ def test_the_environment_counts_before_a_file_and_option_by_option(
     monkeypatch.chdir(tmp_path.parent)
     config = RaftConfig.from_toml(toml)
     assert config.tls == TlsConfig(
-        cert=tmp_path / "1.pem",
-        key=tmp_path.parent / "other.key",
-        ca=tmp_path / "ca.pem",
-        unnamed_replicas=True,
+        cert=tmp_path / "1.pem", key=tmp_path.parent / "other.key", ca=tmp_path / "ca.pem", unnamed_replicas=True
     )
     assert config.sasl == SaslConfig(secret_file=Path("/run/secret"), accept=("SCRAM-SHA-256", "SCRAM-SHA-512"))
     assert RaftConfig(node_id=1).tls is RaftConfig.from_mapping({"node_id": 1}).sasl is None

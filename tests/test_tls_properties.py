@@ -80,10 +80,7 @@ async def test_a_listener_with_ssl_and_no_stores_is_never_plaintext(protocol: st
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"ssl.keystore.type": "JKS"},
-            r"type=JKS: .*keytool -importkeystore .*/etc/kafka/1.pem .*type=PEM",
-        ),
+        ({"ssl.keystore.type": "JKS"}, r"type=JKS: .*keytool -importkeystore .*/etc/kafka/1.pem .*type=PEM"),
         ({"ssl.truststore.type": "PKCS12"}, "ssl.truststore.type=PKCS12: kraftlib reads PEM files only"),
         ({"ssl.truststore.location": ""}, "ssl.truststore.location is missing"),
         ({"ssl.keystore.location": ""}, "ssl.keystore.location is missing"),

@@ -14,11 +14,7 @@ from kraftlib.metadata import TopicRecord, encode_record
 from kraftlib.records.batch import CONTROL, Batch, assemble, read_batches
 from kraftlib.records.compression import Codec, compress
 from kraftlib.records.control import ControlType, encode_control_batch
-from kraftlib.records.control_messages import (
-    LeaderChangeMessage,
-    SnapshotFooterRecord,
-    SnapshotHeaderRecord,
-)
+from kraftlib.records.control_messages import LeaderChangeMessage, SnapshotFooterRecord, SnapshotHeaderRecord
 from kraftlib.records.record import Header, Record, encode_block
 from kraftlib.storage.log.index import index_of
 from kraftlib.types import OffsetAndEpoch

@@ -52,10 +52,7 @@ def test_several_replicas_at_once_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("what", "message"),
-    [
-        ("topic:event-0", "is about topic:event-0; did you mean topic:events-0"),
-        ("broker:99", "is about broker:99$"),
-    ],
+    [("topic:event-0", "is about topic:event-0; did you mean topic:events-0"), ("broker:99", "is about broker:99$")],
 )
 def test_what_the_log_does_not_know_is_an_error_and_no_empty_life(what: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):

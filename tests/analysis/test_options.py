@@ -6,15 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from kraftlib.analysis.options import (
-    OPTION_NAMES,
-    Bounds,
-    Range,
-    ReadOptions,
-    parse_options,
-    pin_text,
-    to_millis,
-)
+from kraftlib.analysis.options import OPTION_NAMES, Bounds, Range, ReadOptions, parse_options, pin_text, to_millis
 from kraftlib.errors import ConfigError
 
 

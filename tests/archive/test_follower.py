@@ -92,12 +92,7 @@ class Following:
         self.progress: list[Progress] = []
         self.task = asyncio.create_task(
             follow(
-                archive,
-                servers,
-                stop=self.stop,
-                on_progress=self.progress.append,
-                segment_bytes=1 << 16,
-                **settings,
+                archive, servers, stop=self.stop, on_progress=self.progress.append, segment_bytes=1 << 16, **settings
             )
         )
 

@@ -39,11 +39,7 @@ def to_call(operation: Operation) -> Call:
         case _:
             action, result = ("read",), operation.output
     return Call(
-        action=action,
-        result=result,
-        began=operation.began,
-        ended=operation.ended,
-        caller=f"client {operation.client}",
+        action=action, result=result, began=operation.began, ended=operation.ended, caller=f"client {operation.client}"
     )
 
 

@@ -237,10 +237,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seed = random.randrange(1_000_000) if options.seed is None else options.seed
     with tempfile.TemporaryDirectory(prefix="kraftlib-chaos-") as build:
         options.clock_shim = build_clock_shim(Path(build))
-        needed = {
-            f"{NEEDS_DISK} (root)": can_mount(),
-            f"{NEEDS_CLOCK} (a C compiler)": options.clock_shim is not None,
-        }
+        needed = {f"{NEEDS_DISK} (root)": can_mount(), f"{NEEDS_CLOCK} (a C compiler)": options.clock_shim is not None}
         missing = [name for name, there in needed.items() if not there]
         if missing:
             say(f"chaos: NOT POSSIBLE HERE: {', '.join(missing)}")

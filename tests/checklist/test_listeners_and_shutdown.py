@@ -6,19 +6,11 @@ import asyncio
 
 import pytest
 
-from kraftlib.consensus.actions import (
-    RefuseAppends,
-    ShutdownComplete,
-)
+from kraftlib.consensus.actions import RefuseAppends, ShutdownComplete
 from kraftlib.consensus.events import ResignRequested, ShutdownRequested, TimeoutReached
 from kraftlib.consensus.replica import Replica
 from kraftlib.types import ElectionState, LeaderAndEpoch
-from tests.consensus.build import (
-    follower,
-    leader,
-    replica,
-    voter_set,
-)
+from tests.consensus.build import follower, leader, replica, voter_set
 from tests.runtime.fakes import Rig as ExecutorRig
 from tests.runtime.quorum import Quorum
 from tests.runtime.test_applier import NODE_ID, Recorder, Rig

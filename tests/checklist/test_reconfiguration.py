@@ -128,11 +128,7 @@ def test_a_node_learns_from_uncommitted_records_that_it_votes() -> None:
     (asked,) = pending_requests(core)
     reply(core, asked.destination, fetch_response(epoch=5, leader_id=2, error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
     assert not core.is_voter
-    records = [
-        LeaderChangeMessage(leader_id=2),
-        KRaftVersionRecord(kraft_version=1),
-        voter_set(2, 3).to_record(),
-    ]
+    records = [LeaderChangeMessage(leader_id=2), KRaftVersionRecord(kraft_version=1), voter_set(2, 3).to_record()]
     batch = encode_control_batch(records, timestamp_ms=0, base_offset=0, epoch=5)
     reply(core, 2, fetch_response(epoch=5, leader_id=2, records=bytes(batch.data), high_watermark=-1))
 
@@ -163,11 +159,7 @@ def test_a_voter_is_added_once_it_answers_and_is_caught_up() -> None:
         (dynamic_leader, lambda: attrs.evolve(add_request(), cluster_id="other"), ErrorCode.INCONSISTENT_CLUSTER_ID),
         (lambda: follower(1, epoch=5, leader_id=2), add_request, ErrorCode.NOT_LEADER_OR_FOLLOWER),
         (dynamic_leader, lambda: add_request(name="OTHER"), ErrorCode.INVALID_REQUEST),
-        (
-            dynamic_leader,
-            lambda: attrs.evolve(add_request(), voter_directory_id=ZERO_UUID),
-            ErrorCode.INVALID_REQUEST,
-        ),
+        (dynamic_leader, lambda: attrs.evolve(add_request(), voter_directory_id=ZERO_UUID), ErrorCode.INVALID_REQUEST),
         (dynamic_leader, lambda: add_request(2), ErrorCode.DUPLICATE_VOTER),
         (
             dynamic_leader,
@@ -278,11 +270,7 @@ def test_a_voter_that_cannot_do_the_finalized_version_is_not_added(response: Api
         (remove_request(3), ErrorCode.UNSUPPORTED_VERSION),
         (update_request(2, 7, epoch=1), ErrorCode.NONE),
     ],
-    ids=[
-        "testAddVoterWithKraftVersion0",
-        "testRemoveVoterWithKraftVersion0",
-        "testUpdateVoterWithKraftVersion0",
-    ],
+    ids=["testAddVoterWithKraftVersion0", "testRemoveVoterWithKraftVersion0", "testUpdateVoterWithKraftVersion0"],
 )
 def test_a_static_quorum_does_not_change_and_only_remembers(request_: Any, error: ErrorCode) -> None:
     """testAddVoterWithKraftVersion0, testRemoveVoterWithKraftVersion0, testUpdateVoterWithKraftVersion0 [4.1]."""

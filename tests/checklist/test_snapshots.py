@@ -6,14 +6,8 @@ from typing import Any
 
 import pytest
 
-from kraftlib.consensus.actions import (
-    InstallSnapshot,
-)
-from kraftlib.consensus.events import (
-    ResponseReceived,
-    SnapshotChunkWritten,
-    TimeoutReached,
-)
+from kraftlib.consensus.actions import InstallSnapshot
+from kraftlib.consensus.events import ResponseReceived, SnapshotChunkWritten, TimeoutReached
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Follower, Role

@@ -113,13 +113,7 @@ def clients_of(line: str) -> Endpoint:
 def single(directory: Path, **settings: object) -> Path:
     """Write the configuration of a quorum of one, and format its directory, if there is none; return the path."""
     port = settings.pop("port", None) or free_port()
-    table = {
-        "node_id": 1,
-        "directory": "data",
-        "voters": f"1@127.0.0.1:{port}",
-        "election_timeout_ms": 20,
-        **settings,
-    }
+    table = {"node_id": 1, "directory": "data", "voters": f"1@127.0.0.1:{port}", "election_timeout_ms": 20, **settings}
     path = directory / "replica.toml"
     path.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in table.items()))
     if not (directory / "data").exists():

@@ -57,8 +57,7 @@ def test_the_padding_of_an_index_in_use_is_not_shown(suffix: str, segment: Path,
 
 
 @pytest.mark.parametrize(
-    ("suffix", "entry"),
-    [("index", struct.pack(">ii", 57, 4156)), ("timeindex", struct.pack(">qi", 1795255761673, 48))],
+    ("suffix", "entry"), [("index", struct.pack(">ii", 57, 4156)), ("timeindex", struct.pack(">qi", 1795255761673, 48))]
 )
 def test_an_entry_that_the_segment_contradicts_is_named(
     suffix: str, entry: bytes, segment: Path, kraftlib: Command

@@ -36,10 +36,7 @@ def test_a_producer_is_shown_with_what_is_known_of_it(kraftlib: Command, tmp_pat
 
 
 def test_damage_is_named(kraftlib: Command, tmp_path: Path) -> None:
-    wrong = [
-        (snapshot, {"version": 2}, "version 2"),
-        (snapshot, {"extra": b"x"}, "which do not fit 0 entries"),
-    ]
+    wrong = [(snapshot, {"version": 2}, "version 2"), (snapshot, {"extra": b"x"}, "which do not fit 0 entries")]
     for make, how, says in wrong:
         result = kraftlib("dump-log", make(tmp_path, **how))  # type: ignore[arg-type]
         assert result.status == 1

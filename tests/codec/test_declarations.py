@@ -3,13 +3,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from kraftlib.codec.declarations import (
-    Declaration,
-    attribute_name,
-    declared_fields,
-    nested_structs,
-    schema_name,
-)
+from kraftlib.codec.declarations import Declaration, attribute_name, declared_fields, nested_structs, schema_name
 from kraftlib.codec.declared import Message, Struct, array, binary, int16, int32, message, string, struct
 from kraftlib.codec.versions import NO_VERSIONS
 from kraftlib.errors import InvariantError

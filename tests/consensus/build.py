@@ -6,19 +6,8 @@ import random
 from typing import Any
 
 from kraftlib.config import RaftConfig
-from kraftlib.consensus.actions import (
-    AdvanceHighWatermark,
-    SendRecords,
-    SendRequest,
-    SendResponse,
-)
-from kraftlib.consensus.events import (
-    Flushed,
-    RequestReceived,
-    ResponseReceived,
-    SnapshotChunkWritten,
-    TimeoutReached,
-)
+from kraftlib.consensus.actions import AdvanceHighWatermark, SendRecords, SendRequest, SendResponse
+from kraftlib.consensus.events import Flushed, RequestReceived, ResponseReceived, SnapshotChunkWritten, TimeoutReached
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Download, Follower, Leader, Role
@@ -62,10 +51,7 @@ def voter_set(*keys: int | ReplicaKey) -> VoterSet:
 
 
 def log_view(
-    *epochs: int,
-    start: int = 0,
-    snapshots: tuple[OffsetAndEpoch, ...] = (),
-    voters: VoterSet | None = None,
+    *epochs: int, start: int = 0, snapshots: tuple[OffsetAndEpoch, ...] = (), voters: VoterSet | None = None
 ) -> LogView:
     """A log that *looks* like its argument: the epoch of each record, from offset `start` on."""
     starts: list[EpochStart] = []

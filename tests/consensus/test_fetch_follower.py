@@ -166,12 +166,7 @@ def test_the_high_watermark_of_a_follower_is_bounded_by_its_own_log() -> None:
 
 @pytest.mark.parametrize(
     ("epochs", "diverging", "end"),
-    [
-        ((1, 1, 1), (1, 1), 1),
-        ((1, 1, 3), (2, 2), 2),
-        ((1, 1, 2, 2), (9, 1), 2),
-        ((1, 1, 2, 2), (0, 0), 0),
-    ],
+    [((1, 1, 1), (1, 1), 1), ((1, 1, 3), (2, 2), 2), ((1, 1, 2, 2), (9, 1), 2), ((1, 1, 2, 2), (0, 0), 0)],
     ids=["shorter there", "epoch unknown here", "longer there", "nothing in common"],
 )
 def test_a_follower_truncates_to_the_end_of_the_common_epoch(

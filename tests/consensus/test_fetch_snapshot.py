@@ -37,14 +37,7 @@ from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Download, Follower, Heard, Role
 from kraftlib.consensus.state import Amnesia, Filling
 from kraftlib.records.control_messages import KRaftVersionRecord
-from kraftlib.types import (
-    ZERO_UUID,
-    Endpoint,
-    LeaderAndEpoch,
-    OffsetAndEpoch,
-    OffsetRange,
-    ReplicaKey,
-)
+from kraftlib.types import ZERO_UUID, Endpoint, LeaderAndEpoch, OffsetAndEpoch, OffsetRange, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse

@@ -88,11 +88,7 @@ def test_an_observer_adds_itself_when_it_may() -> None:
 
 @pytest.mark.parametrize(
     "why",
-    [
-        {"own": key(4), "auto_join": False},
-        {"own": key(4), "kraft_version": 0},
-        {"own": ReplicaKey(4)},
-    ],
+    [{"own": key(4), "auto_join": False}, {"own": key(4), "kraft_version": 0}, {"own": ReplicaKey(4)}],
     ids=["not asked to", "static quorum", "no directory id"],
 )
 def test_an_observer_stays_one_unless_it_is_told_to_join(why: dict[str, Any]) -> None:

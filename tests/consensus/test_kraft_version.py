@@ -16,17 +16,7 @@ from kraftlib.types import ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.raft_voters import UpdateRaftVoterRequest
 from kraftlib.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
-from tests.consensus.build import (
-    LISTENER,
-    as_leader,
-    ask,
-    fetch_request,
-    flush,
-    follower,
-    leader,
-    place,
-    tell,
-)
+from tests.consensus.build import LISTENER, as_leader, ask, fetch_request, flush, follower, leader, place, tell
 
 DISKS = {number: UUID(int=1_000 + number) for number in (1, 2, 3)}
 

@@ -6,13 +6,7 @@ import attrs
 import pytest
 
 from kraftlib.consensus.events import TimeoutReached
-from kraftlib.consensus.requests import (
-    Answer,
-    bootstrap_servers,
-    common_part,
-    error_name,
-    read_answer,
-)
+from kraftlib.consensus.requests import Answer, bootstrap_servers, common_part, error_name, read_answer
 from kraftlib.consensus.roles import Role
 from kraftlib.types import METADATA_TOPIC, ElectionState, Endpoint, LeaderAndEpoch
 from kraftlib.wire.apis import ErrorCode

@@ -12,21 +12,11 @@ from kraftlib.consensus import responses
 from kraftlib.consensus.actions import SendResponse
 from kraftlib.consensus.events import RequestReceived
 from kraftlib.consensus.replica import REQUESTS, Replica
-from kraftlib.consensus.responses import (
-    cluster_error,
-    leader_only_error,
-    only_partition,
-    voter_only_error,
-)
+from kraftlib.consensus.responses import cluster_error, leader_only_error, only_partition, voter_only_error
 from kraftlib.consensus.state import ReplicaState
 from kraftlib.errors import LocalProtocolError
 from kraftlib.runtime.net.api_versions import SERVED
-from kraftlib.types import (
-    ZERO_UUID,
-    ElectionState,
-    OffsetAndEpoch,
-    ReplicaKey,
-)
+from kraftlib.types import ZERO_UUID, ElectionState, OffsetAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ApiKey, ErrorCode
 from kraftlib.wire.frames import encode_request, encode_response
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
@@ -209,8 +199,7 @@ def about(core: Replica) -> There:
 
 
 @pytest.mark.parametrize(
-    ("cluster_id", "error"),
-    [("cluster", ErrorCode.NONE), (None, ErrorCode.NONE), ("", 104), ("other", 104)],
+    ("cluster_id", "error"), [("cluster", ErrorCode.NONE), (None, ErrorCode.NONE), ("", 104), ("other", 104)]
 )
 def test_another_cluster_is_refused_and_none_is_served(cluster_id: str | None, error: int) -> None:
     """As Kafka does."""

@@ -8,14 +8,7 @@ from kraftlib.consensus.actions import DeleteBefore, FlushLog
 from kraftlib.consensus.events import RetentionDue, SnapshotCreated
 from kraftlib.consensus.log_view import Valid
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, OffsetAndEpoch
-from tests.consensus.build import (
-    leader,
-    log_view,
-    replica,
-    snapshot_request,
-    tell,
-    voter_set,
-)
+from tests.consensus.build import leader, log_view, replica, snapshot_request, tell, voter_set
 
 
 @pytest.mark.parametrize(

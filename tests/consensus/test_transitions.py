@@ -18,11 +18,7 @@ from kraftlib.consensus.actions import (
 from kraftlib.consensus.events import TimeoutReached
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role
-from kraftlib.consensus.transitions import (
-    become_follower,
-    become_unattached,
-    maybe_follow,
-)
+from kraftlib.consensus.transitions import become_follower, become_unattached, maybe_follow
 from kraftlib.types import ElectionState, Endpoint, LeaderAndEpoch, ReplicaKey
 from tests.consensus.build import (
     LISTENER,
@@ -203,10 +199,7 @@ def test_a_vote_outlives_a_lost_pre_vote() -> None:
     core.handle(TimeoutReached(), core.deadline_ms() or 0)
     assert core.role is Role.PROSPECTIVE
     core.state.now_ms += 900
-    actions = [
-        *answer_vote(core, 2, granted=False, pre_vote=True),
-        *answer_vote(core, 3, granted=False, pre_vote=True),
-    ]
+    actions = [*answer_vote(core, 2, granted=False, pre_vote=True), *answer_vote(core, 3, granted=False, pre_vote=True)]
 
     assert core.role is Role.UNATTACHED
     assert core.state.role_state.voted_key == ReplicaKey(3)  # type: ignore[union-attr]

@@ -29,11 +29,7 @@ from kraftlib.records.control_messages import KRaftVersionRecord
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, OffsetAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kraftlib.wire.messages.raft_voters import (
-    AddRaftVoterRequest,
-    RemoveRaftVoterRequest,
-    UpdateRaftVoterRequest,
-)
+from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest, RemoveRaftVoterRequest, UpdateRaftVoterRequest
 from tests.consensus.build import (
     LISTENER,
     ask,
@@ -167,10 +163,7 @@ def test_an_auto_joining_voter_is_answered_at_the_append() -> None:
 
 @pytest.mark.parametrize(
     ("request_", "error"),
-    [
-        (add_request(-1), ErrorCode.INVALID_REQUEST),
-        (remove_request(2, directory=0), ErrorCode.INVALID_REQUEST),
-    ],
+    [(add_request(-1), ErrorCode.INVALID_REQUEST), (remove_request(2, directory=0), ErrorCode.INVALID_REQUEST)],
     ids=["no voter", "no disk"],
 )
 def test_an_impossible_change_is_refused(request_: Any, error: ErrorCode) -> None:

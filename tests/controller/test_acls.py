@@ -104,8 +104,7 @@ def test_a_rule_that_says_nothing_is_refused_alone(wrong: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [rule("a", kind=ANY), rule("a", pattern=MATCH), rule("a", operation=ANY), rule("a", permission_type=ANY)],
+    "wrong", [rule("a", kind=ANY), rule("a", pattern=MATCH), rule("a", operation=ANY), rule("a", permission_type=ANY)]
 )
 def test_what_only_filters_have_ends_the_request(wrong: Any) -> None:
     world = World()

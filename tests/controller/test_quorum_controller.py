@@ -26,12 +26,7 @@ from tests.controller.world import World, picture, refolded
 
 def test_an_empty_log_begins_with_its_feature_levels_as_one_transaction() -> None:
     types = [type(record) for record in World().log]
-    assert types == [
-        BeginTransactionRecord,
-        *[FeatureLevelRecord] * 3,
-        EndTransactionRecord,
-        RegisterControllerRecord,
-    ]
+    assert types == [BeginTransactionRecord, *[FeatureLevelRecord] * 3, EndTransactionRecord, RegisterControllerRecord]
     assert World(levels={METADATA_VERSION: 7}).state.features.metadata_version == 7
 
 

@@ -148,10 +148,7 @@ RUNS: Final[dict[str, dict[int, tuple[Run, ...]]]] = {
 
 PORTS: Final = {"kafka-4.3.1": 9400, "kafka-3.9.2": 9500}
 
-SNAPSHOTS: Final = {
-    "kafka-4.3.1": ((81, 1), (159, 4), (272, 4)),
-    "kafka-3.9.2": ((86, 1),),
-}
+SNAPSHOTS: Final = {"kafka-4.3.1": ((81, 1), (159, 4), (272, 4)), "kafka-3.9.2": ((86, 1),)}
 
 
 @cache

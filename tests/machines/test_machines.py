@@ -231,9 +231,7 @@ def test_a_command_of_no_machine_or_version_is_refused() -> None:
 
 
 def test_machines_answer_threads() -> None:
-    config = RaftConfig.from_mapping(
-        {"node_id": 1, "voters": "1@127.0.0.1:19897", "listen": "127.0.0.1:0", **TIMING},
-    )
+    config = RaftConfig.from_mapping({"node_id": 1, "voters": "1@127.0.0.1:19897", "listen": "127.0.0.1:0", **TIMING})
     machines = shop()
     stores: Any = {"log": MemoryReplicatedLog(), "elections": MemoryQuorumStateStore()}
     with blocking.RaftClient(config, state_machine=machines, **stores) as client:

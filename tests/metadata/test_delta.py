@@ -79,10 +79,7 @@ def test_each_kind_of_change_is_told_and_nothing_else() -> None:
     assert after(config) == {"configs_changed": ("TOPIC:a",)}
     assert after(config) == {}
     assert after(FeatureLevelRecord(name="group.version", feature_level=1)) == {"features_changed": ("group.version",)}
-    assert after(RemoveTopicRecord(topic_id=UUID(int=1))) == {
-        "topics_deleted": ("a",),
-        "configs_changed": ("TOPIC:a",),
-    }
+    assert after(RemoveTopicRecord(topic_id=UUID(int=1))) == {"topics_deleted": ("a",), "configs_changed": ("TOPIC:a",)}
     assert after(topic, partition(1, 0), RemoveTopicRecord(topic_id=UUID(int=1))) == {}
     assert after(UnregisterBrokerRecord(broker_id=1, broker_epoch=6)) == {"brokers_gone": (1,)}
 

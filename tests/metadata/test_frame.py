@@ -26,11 +26,7 @@ def test_every_record_that_kafka_wrote_reads_as_its_dump_says_and_is_written_ali
 
     for offset, value in values.items():
         record, version = decode_record(value)
-        payload = {
-            "type": record_type_name(type(record)),
-            "version": version,
-            "data": to_json(record, version),
-        }
+        payload = {"type": record_type_name(type(record)), "version": version, "data": to_json(record, version)}
         assert f"payload: {json.dumps(payload, separators=(',', ':'))}" == dump[offset]
         assert encode_record(record, version) == value
 

@@ -12,13 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraftlib.errors import (
-    ConfigError,
-    NotLeaderError,
-    OutcomeUnknownError,
-    RecordTooLargeError,
-    ReplicaFailedError,
-)
+from kraftlib.errors import ConfigError, NotLeaderError, OutcomeUnknownError, RecordTooLargeError, ReplicaFailedError
 from kraftlib.proposals.forwarding import Proposals
 from kraftlib.proposals.groups import Forwarded, packed
 from kraftlib.proposals.ports import Proposed, UnansweredError
@@ -142,8 +136,7 @@ async def test_a_caller_that_leaves_before_the_end_of_the_turn_is_not_proposed()
 
 
 @pytest.mark.parametrize(
-    ("code", "error"),
-    [(ErrorCode.INVALID_REQUEST, ConfigError), (ErrorCode.MESSAGE_TOO_LARGE, RecordTooLargeError)],
+    ("code", "error"), [(ErrorCode.INVALID_REQUEST, ConfigError), (ErrorCode.MESSAGE_TOO_LARGE, RecordTooLargeError)]
 )
 async def test_what_one_value_is_refused_for_is_not_told_to_the_others(code: ErrorCode, error: type[Exception]) -> None:
     follower = Follower()

@@ -16,14 +16,7 @@ from typing import Any
 import pytest
 
 from kraftlib.coordination.access import Change
-from kraftlib.errors import (
-    ClosedError,
-    ConfigError,
-    FencedError,
-    OutcomeUnknownError,
-    SessionEndedError,
-    TermLostError,
-)
+from kraftlib.errors import ClosedError, ConfigError, FencedError, OutcomeUnknownError, SessionEndedError, TermLostError
 from kraftlib.recipes import blocking, face
 from kraftlib.recipes.map import MapChange
 from kraftlib.types import Offset

@@ -54,10 +54,7 @@ def test_what_fills_only_a_part_says_how_far_and_the_rest_says_how_the_log_stand
     first = repair.write([BATCHES[DAMAGED]])
     assert first == ev.RepairWritten(end_offset=DAMAGED + 1, epoch=1)
     assert repair.write([BATCHES[DAMAGED + 1]]) == ev.Repaired(
-        holes=(),
-        end_offset=60,
-        epoch_starts=tuple(log.epoch_starts()),
-        control_batches=(),
+        holes=(), end_offset=60, epoch_starts=tuple(log.epoch_starts()), control_batches=()
     )
     assert not repair.is_known(DAMAGED)
     log.close()

@@ -13,13 +13,7 @@ import pytest
 
 from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.consensus.voters import Voter, VoterSet
-from kraftlib.errors import (
-    ConfigError,
-    DirectoryInUseError,
-    ElectionStateLostError,
-    NotFormattedError,
-    StorageError,
-)
+from kraftlib.errors import ConfigError, DirectoryInUseError, ElectionStateLostError, NotFormattedError, StorageError
 from kraftlib.plain_values import parse_voters
 from kraftlib.records.batch import Batch, encode_batch
 from kraftlib.records.control import encode_control_batch

@@ -16,17 +16,7 @@ from kraftlib.errors import (
     OutcomeUnknownError,
     ReplicaFailedError,
 )
-from kraftlib.runtime.waiters import (
-    APPENDED,
-    APPLIED,
-    COMMITTED,
-    FLUSHED,
-    LEVELS,
-    Appended,
-    Waiters,
-    level_of,
-    settle,
-)
+from kraftlib.runtime.waiters import APPENDED, APPLIED, COMMITTED, FLUSHED, LEVELS, Appended, Waiters, level_of, settle
 from kraftlib.types import LeaderAndEpoch
 
 

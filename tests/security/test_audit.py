@@ -31,10 +31,7 @@ from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from kraftlib.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from kraftlib.wire.messages.propose import ProposeRequest, ProposeResponse
-from kraftlib.wire.messages.raft_voters import (
-    RemoveRaftVoterRequest,
-    RemoveRaftVoterResponse,
-)
+from kraftlib.wire.messages.raft_voters import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from kraftlib.wire.messages.vote import VoteRequest
 
 DONE = RemoveRaftVoterResponse(error_code=0, error_message=None)

@@ -19,11 +19,7 @@ from kraftlib.wire.messages.delete_topics import DeleteTopicsRequest
 from kraftlib.wire.messages.elect_leaders import ElectLeadersRequest
 from kraftlib.wire.messages.election_priority import ElectionPriorityRequest
 from kraftlib.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from kraftlib.wire.messages.raft_voters import (
-    AddRaftVoterRequest,
-    AddRaftVoterResponse,
-    RemoveRaftVoterRequest,
-)
+from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest, AddRaftVoterResponse, RemoveRaftVoterRequest
 from kraftlib.wire.messages.unregister_broker import UnregisterBrokerRequest
 from kraftlib.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from kraftlib.wire.messages.vote import VoteRequest

@@ -35,15 +35,7 @@ def test_a_uri_names_a_replica_of_a_cluster(principal: str, named: ReplicaName |
         ({}, ()),
         ({"subject": ((("commonName", "node-1"),),)}, ("cert:CN=node-1",)),
         (
-            {
-                "subject": (
-                    (("countryName", "DE"),),
-                    (
-                        ("organizationalUnitName", "x"),
-                        ("commonName", "a,b #1 "),
-                    ),
-                )
-            },
+            {"subject": ((("countryName", "DE"),), (("organizationalUnitName", "x"), ("commonName", "a,b #1 ")))},
             ("cert:OU=x+CN=a\\,b #1\\ ,C=DE",),
         ),
         ({"subject": ((("emailAddress", "a@b"),), (("commonName", "#1"),))}, ("cert:CN=\\#1,emailAddress=a@b",)),

@@ -58,8 +58,7 @@ def authorities(tmp_path: Path) -> tuple[Authority, Authority]:
 
 def our_transport(authority: Authority) -> TcpTransport:
     return TcpTransport(
-        LOOPBACK,
-        trust=Trust(contexts=Contexts(*authority.contexts("kraft://blue/1").values()), cluster_id="blue"),
+        LOOPBACK, trust=Trust(contexts=Contexts(*authority.contexts("kraft://blue/1").values()), cluster_id="blue")
     )
 
 

@@ -126,10 +126,7 @@ def test_nobody_logs_in_as_the_replica_itself(own: dict[str, Any]) -> None:
 
 
 def test_a_wrong_password_and_an_unknown_user_get_the_same_answers() -> None:
-    wrong, unknown = (
-        log_in(SaslServer(SCRAM), "replica-2", b"wrong"),
-        log_in(SaslServer(SCRAM), "stranger", b"right"),
-    )
+    wrong, unknown = (log_in(SaslServer(SCRAM), "replica-2", b"wrong"), log_in(SaslServer(SCRAM), "stranger", b"right"))
     assert wrong == unknown
     assert told(wrong, ApiKey.SASL_AUTHENTICATE).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
 

@@ -104,10 +104,7 @@ def shaken(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> tuple[s
         asks, answers = sides["server"].getpeercert(), sides["client"].getpeercert()
     except ssl.SSLError as error:
         return "certificate", str(error), None, None
-    reasons = {
-        "client": unverified(client, answers),
-        "server": unverified(server, asks),
-    }
+    reasons = {"client": unverified(client, answers), "server": unverified(server, asks)}
     return next(((name, why, asks, answers) for name, why in reasons.items() if why), (None, "", asks, answers))
 
 

@@ -273,11 +273,7 @@ def test_an_election_state_older_than_the_log_is_lost(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "node_id", "ends", "epoch"),
-    [
-        ("kafka-3.9.2/n1", 1, (0, 236), 5),
-        ("kafka-4.3.1/n1", 1, (0, 275), 4),
-        ("kafka-4.3.1/n4", 4, (159, 274), 4),
-    ],
+    [("kafka-3.9.2/n1", 1, (0, 236), 5), ("kafka-4.3.1/n1", 1, (0, 275), 4), ("kafka-4.3.1/n4", 4, (159, 274), 4)],
 )
 def test_a_directory_of_kafka_is_opened_and_left_as_kafka_wrote_it(
     name: str, node_id: int, ends: tuple[int, int], epoch: int, tmp_path: Path

@@ -44,11 +44,7 @@ def test_a_directory_that_is_no_replica_is_left_alone(tmp_path: Path) -> None:
 def test_voters_with_whom_the_replica_would_wait_for_ever_are_refused_with_those_of_its_format(tmp_path: Path) -> None:
     directory_id = new_uuid()
     partition = format_directory(
-        tmp_path / "r",
-        node_id=1,
-        cluster_id="c",
-        directory_id=directory_id,
-        standalone=Endpoint("127.0.0.1", 9001),
+        tmp_path / "r", node_id=1, cluster_id="c", directory_id=directory_id, standalone=Endpoint("127.0.0.1", 9001)
     ).partition
     for voters in (None, first_voters(controllers(1, 2), listener_name="CONTROLLER")):
         with pytest.raises(ConfigError, match="--voters") as caught:

@@ -53,10 +53,7 @@ def test_a_leader_whom_a_minority_keeps_is_found() -> None:
         "needed = state.log.voters.latest.majority - (1 if state.is_voter else 0)",
         "needed = 1",
     )
-    with (
-        planted(Mutant("one", "one that a drill must find", (one,))),
-        pytest.raises(InvariantViolation, match=r"^E7 "),
-    ):
+    with planted(Mutant("one", "one that a drill must find", (one,))), pytest.raises(InvariantViolation, match=r"^E7 "):
         tried("V4", voters=5)
 
 

@@ -12,14 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kraftlib.errors import ConfigError
-from kraftlib.testing.linearizability import (
-    Call,
-    LogCall,
-    Model,
-    check_each,
-    check_history,
-    contradiction_in_log,
-)
+from kraftlib.testing.linearizability import Call, LogCall, Model, check_each, check_history, contradiction_in_log
 
 REGISTER = Model(initial=0, step=lambda value, action: (value, value) if action is None else (action, "done"))
 """None reads, a number writes."""
@@ -138,10 +131,7 @@ def test_a_stale_read_is_found_and_named() -> None:
 
 def test_what_overlaps_may_take_effect_in_any_order() -> None:
     for seen in (0, 1):
-        calls = [
-            Call(action=1, result="done", began=0, ended=10),
-            Call(action=None, result=seen, began=5, ended=12),
-        ]
+        calls = [Call(action=1, result="done", began=0, ended=10), Call(action=None, result=seen, began=5, ended=12)]
         assert check_history(calls, REGISTER).linearizable
 
 
@@ -156,10 +146,7 @@ def test_a_call_without_an_answer_may_take_effect_late_or_never_but_once() -> No
 
 
 def test_an_acknowledged_append_that_is_lost_is_found() -> None:
-    calls = [
-        Call(action="a", result=0, began=0, ended=1),
-        Call(action="b", result=0, began=2, ended=3),
-    ]
+    calls = [Call(action="a", result=0, began=0, ended=1), Call(action="b", result=0, began=2, ended=3)]
     assert check_history(calls, LOG).linearizable is False
 
 

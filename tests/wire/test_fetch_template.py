@@ -290,10 +290,7 @@ def changed(frame: bytes, position: int, change: int) -> bytes:
 
 def outcome(frame: bytes, reply: bytes) -> list[object]:
     found: list[object] = []
-    for decode in (
-        lambda: frames.decode_request(frame),
-        lambda: frames.decode_response(reply, api_key=1, version=18),
-    ):
+    for decode in (lambda: frames.decode_request(frame), lambda: frames.decode_response(reply, api_key=1, version=18)):
         try:
             found.append(decode())
         except KraftError as error:

@@ -19,9 +19,7 @@ REQUESTS = [
         id="Propose",
     ),
     pytest.param(
-        CallRequest(timeout_ms=5_000, command=b"do"),
-        "7534 0000 00000007 0002 6d65 00  00001388 03 646f 00",
-        id="Call",
+        CallRequest(timeout_ms=5_000, command=b"do"), "7534 0000 00000007 0002 6d65 00  00001388 03 646f 00", id="Call"
     ),
     pytest.param(
         QueryRequest(timeout_ms=5_000, consistency=1, offset=10, question=b"what"),
@@ -58,9 +56,7 @@ RESPONSES = [
         id="Call",
     ),
     pytest.param(
-        QueryResponse(offset=10, answer=b"that"),
-        "00000007 00  0000 00 000000000000000a 05 74686174 00",
-        id="Query",
+        QueryResponse(offset=10, answer=b"that"), "00000007 00  0000 00 000000000000000a 05 74686174 00", id="Query"
     ),
     pytest.param(
         WatchResponse(

@@ -6,18 +6,8 @@ from typing import Any
 
 import pytest
 
-from kraftlib.consensus.actions import (
-    DropSnapshotDownload,
-    HashDownload,
-    SendResponse,
-    SendSnapshotHash,
-)
-from kraftlib.consensus.events import (
-    DownloadHashed,
-    Failure,
-    RequestFailed,
-    TimeoutReached,
-)
+from kraftlib.consensus.actions import DropSnapshotDownload, HashDownload, SendResponse, SendSnapshotHash
+from kraftlib.consensus.events import DownloadHashed, Failure, RequestFailed, TimeoutReached
 from kraftlib.consensus.extensions.snapshot_hash import handle_snapshot_hash_failed, handle_snapshot_hash_response
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Download, Follower
@@ -49,9 +39,7 @@ def follow(core: Replica, leader_id: int, *, epoch: int = 6) -> list[Any]:
     """Let the core hear of a leader, and that one name the snapshot."""
     tell(core, begin_request(epoch=epoch, leader_id=leader_id))
     return reply(
-        core,
-        leader_id,
-        fetch_response(epoch=epoch, leader_id=leader_id, snapshot=(SNAPSHOT.offset, SNAPSHOT.epoch)),
+        core, leader_id, fetch_response(epoch=epoch, leader_id=leader_id, snapshot=(SNAPSHOT.offset, SNAPSHOT.epoch))
     )
 
 

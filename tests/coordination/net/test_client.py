@@ -9,14 +9,7 @@ import pytest
 from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.coordination.access import BEFORE_ALL, STALE, AtLeast
 from kraftlib.coordination.net.client import PAUSE_MAX_S, connect
-from kraftlib.errors import (
-    ClosedError,
-    ConfigError,
-    OutcomeUnknownError,
-    RefusedError,
-    TimedOutError,
-    UnavailableError,
-)
+from kraftlib.errors import ClosedError, ConfigError, OutcomeUnknownError, RefusedError, TimedOutError, UnavailableError
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.security.access import AccessConfig
 from kraftlib.security.limits import TcpLimits
@@ -144,9 +137,7 @@ async def test_a_task_that_is_cancelled_while_the_client_closes_is_cancelled() -
         await closing
 
 
-async def test_replicas_that_all_answer_with_errors_are_asked_ever_more_slowly(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_replicas_that_all_answer_with_errors_are_asked_ever_more_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
 
     def pause(shortest_s: float, longest_s: float) -> float:

@@ -130,11 +130,7 @@ DISKLESS = voters(*OTHERS, ReplicaKey(4))
         (REMOVE, [LATE_R, NOT_FOUND, voters(KEY)], ConfigError),
         # Where they are not known, or have changed meanwhile, it is asked again.
         (ADD, [LED, DUPLICATE, LOST, DUPLICATE, ALL], None),
-        (
-            ADD,
-            [LED, DUPLICATE, UNSAID],
-            OutcomeUnknownError,
-        ),
+        (ADD, [LED, DUPLICATE, UNSAID], OutcomeUnknownError),
         (ADD, [LED, DUPLICATE, DISKLESS], OutcomeUnknownError),
         (ADD, [LED, DUPLICATE, REST, added(0)], None),
         (ADD, [LED, DUPLICATE], OutcomeUnknownError),

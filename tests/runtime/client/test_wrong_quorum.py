@@ -53,10 +53,7 @@ def seen_by_both(together: Quorum, reason: str) -> bool:
     ids=["cluster id", "list of voters"],
 )
 async def test_a_replica_that_was_set_up_for_another_quorum_is_not_silent(
-    mistake: Callable[[RaftConfig], RaftConfig],
-    reason: str,
-    texts: tuple[str, ...],
-    caplog: pytest.LogCaptureFixture,
+    mistake: Callable[[RaftConfig], RaftConfig], reason: str, texts: tuple[str, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
     """The others elect a leader without it. Each side names both sides' values, once for each peer."""
     together = Mistaken(mistake)

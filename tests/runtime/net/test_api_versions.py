@@ -159,8 +159,7 @@ def test_a_refused_question_is_asked_again_in_a_version_that_was_named(
 
 
 @pytest.mark.parametrize(
-    ("theirs", "expected"),
-    [((0, 2), 2), ((0, 1), 1), ((2, 9), 2), ((3, 9), None), ((5, 1), None), ((-3, -1), None)],
+    ("theirs", "expected"), [((0, 2), 2), ((0, 1), 1), ((2, 9), 2), ((3, 9), None), ((5, 1), None), ((-3, -1), None)]
 )
 def test_the_highest_version_of_both_is_spoken(theirs: tuple[int, int], expected: int | None) -> None:
     assert api_versions.common_version(VoteRequest, {ApiKey.VOTE: Versions(*theirs)}) == expected

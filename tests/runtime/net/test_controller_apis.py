@@ -67,8 +67,7 @@ def test_what_we_answer_ourselves_is_not_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("yield_to", "met", "refuses"),
-    [(None, False, False), (None, True, True), ((), True, False), ((2,), False, True)],
+    ("yield_to", "met", "refuses"), [(None, False, False), (None, True, True), ((), True, False), ((2,), False, True)]
 )
 def test_a_controllers_requests_are_refused_by_name_once_there_are_controllers(
     yield_to: tuple[int, ...] | None, met: bool, refuses: bool

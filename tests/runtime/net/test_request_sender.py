@@ -323,11 +323,7 @@ async def test_a_refused_connection_fails_what_is_held_and_is_news() -> None:
         running.network.send(2, 3, Endpoint("memory", 99), vote())
         assert running.heard == []
         await running.until(3)
-        assert running.heard == [
-            ("failed", 1, Failure.UNSENT),
-            ("failed", 2, Failure.UNSENT),
-            ("lost", 3, True),
-        ]
+        assert running.heard == [("failed", 1, Failure.UNSENT), ("failed", 2, Failure.UNSENT), ("lost", 3, True)]
 
 
 async def test_who_asks_again_while_it_is_told_of_a_loss_gets_a_new_connection(meeting: Meeting) -> None:

@@ -326,10 +326,7 @@ def test_no_bytes_raise(data: st.DataObject) -> None:
             features=dict,
             judge=Judge(
                 authorizer=Authorizer(
-                    access=AccessConfig(),
-                    cluster_id=None,
-                    nobody=nobody,
-                    is_voter=lambda replica_id: True,
+                    access=AccessConfig(), cluster_id=None, nobody=nobody, is_voter=lambda replica_id: True
                 ),
                 identities=Identities(cluster_id=None),
             ),

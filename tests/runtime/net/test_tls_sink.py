@@ -29,11 +29,7 @@ class Server(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         loop = asyncio.get_running_loop()
         self.sink = TlsSink(
-            transport,
-            self.max_bytes,
-            loop,
-            stalled=lambda: self.said.append("stalled"),
-            relieved=self.note_relief,
+            transport, self.max_bytes, loop, stalled=lambda: self.said.append("stalled"), relieved=self.note_relief
         )
         self.sink.begin()
         self.made.set()

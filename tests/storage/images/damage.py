@@ -111,11 +111,7 @@ def _flaw(history: History, path: str, data: bytes, chance: random.Random) -> tu
             if begin >= end:
                 return "flip", where, data
             at = chance.randrange(begin, end)
-            return (
-                "flip",
-                f"{where}, byte {at}",
-                _flipped(data, at, chance),
-            )
+            return ("flip", f"{where}, byte {at}", _flipped(data, at, chance))
         case "zero":
             where, begin, end = _some_bytes(path, data, chance)
             size = chance.choice([1, 8, 64, SECTOR, PAGE])

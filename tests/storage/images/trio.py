@@ -128,10 +128,7 @@ class Trio:
         batches = [read_batch(data, 0) for _, data in sorted(past.batches.items())]
         newest = past.election.epoch
         led = max(batch.epoch for batch in batches)
-        self.logs = {
-            WHOLE: self._log(batches),
-            BEHIND: self._log(batches[: len(batches) - behind]),
-        }
+        self.logs = {WHOLE: self._log(batches), BEHIND: self._log(batches[: len(batches) - behind])}
         self._elections = {
             WHOLE: MemoryQuorumStateStore(ElectionState(epoch=newest, voted_key=ReplicaKey(WHOLE))),
             BEHIND: MemoryQuorumStateStore(

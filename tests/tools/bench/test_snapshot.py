@@ -10,16 +10,7 @@ from tests.tools.bench.conftest import Bench
 
 def test_it_takes_a_snapshot_while_records_are_committed(bench: Bench, tmp_path: Path) -> None:
     result = bench(
-        "--snapshot",
-        2_000,
-        "--seconds",
-        0.1,
-        "--directory",
-        tmp_path,
-        "--output",
-        "json",
-        "--engine",
-        "thread",
+        "--snapshot", 2_000, "--seconds", 0.1, "--directory", tmp_path, "--output", "json", "--engine", "thread"
     )
     assert result.status == 0, result.err
     found = json.loads(result.out)

@@ -47,12 +47,7 @@ BUGS = [
         "state.leader_id) and leader_id != state.leader_id",
         "state.leader_id) and leader_id < state.leader_id",
     ),
-    bug(
-        "answer-for-another-partition",
-        "responses.only_partition",
-        "if getattr(partition, index) == 0 else None",
-        "",
-    ),
+    bug("answer-for-another-partition", "responses.only_partition", "if getattr(partition, index) == 0 else None", ""),
     bug("Fetch-under-our-own-id", "fetch_leader.handle_fetch", "fetcher.id == state.key.id", "fetcher == state.key"),
     bug(
         "Fetch-from-an-epoch-to-come",

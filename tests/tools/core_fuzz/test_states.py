@@ -36,16 +36,8 @@ def test_a_wrong_state_is_found_and_healed() -> None:
 
 BUGS = {
     "other-forms-are-compared": ("state_digests.judge", "if digest and digest.is_comparable(mine)", "if digest"),
-    "anybody-speaks-for-a-voter": (
-        "state_digests.handle_state_digest",
-        "and not (is_voter and event.of_observer)",
-        "",
-    ),
-    "doubtful-snapshots-stay": (
-        "quarantine.begin_quarantine",
-        "one.offset > digests.agreed_offset and",
-        "False and",
-    ),
+    "anybody-speaks-for-a-voter": ("state_digests.handle_state_digest", "and not (is_voter and event.of_observer)", ""),
+    "doubtful-snapshots-stay": ("quarantine.begin_quarantine", "one.offset > digests.agreed_offset and", "False and"),
 }
 
 

@@ -97,14 +97,7 @@ def test_a_write_whose_sync_failed_may_be_lost_for_ever() -> None:
 
 def test_what_is_written_again_after_a_failed_sync_is_durable() -> None:
     initial = Image(files={"a": StoredFile(1, b"")})
-    operations = [
-        Write(1, 0, b"xyz"),
-        Sync(1, worked=False),
-        Resize(1, 0),
-        Write(1, 0, b"xyz"),
-        Sync(1),
-        Mark("told"),
-    ]
+    operations = [Write(1, 0, b"xyz"), Sync(1, worked=False), Resize(1, 0), Write(1, 0, b"xyz"), Sync(1), Mark("told")]
 
     assert contents(operations, initial, marked="told") == {(("a", b"xyz"),)}
 

@@ -69,9 +69,7 @@ def test_a_short_write_is_followed_by_the_rest(package: ModuleType, tmp_path: Pa
     faults = iter([Fault(short=True)])
 
     with FileTrace(
-        tmp_path,
-        package=package.__name__,
-        before=lambda call: next(faults, None) if call.name == "pwrite" else None,
+        tmp_path, package=package.__name__, before=lambda call: next(faults, None) if call.name == "pwrite" else None
     ) as trace:
         package.make(tmp_path / "a", b"wxyz")
 
@@ -81,9 +79,7 @@ def test_a_short_write_is_followed_by_the_rest(package: ModuleType, tmp_path: Pa
 
 def test_a_killed_process_does_nothing_more_not_even_in_finally(package: ModuleType, tmp_path: Path) -> None:
     with FileTrace(
-        tmp_path,
-        package=package.__name__,
-        before=lambda call: Fault(kill=True) if call.name == "fdatasync" else None,
+        tmp_path, package=package.__name__, before=lambda call: Fault(kill=True) if call.name == "fdatasync" else None
     ) as trace:
         with pytest.raises(ProcessKilled):
             package.make(tmp_path / "a", b"x")
