@@ -28,7 +28,7 @@ from kraftlib.storage.bootstrap import first_voters
 from kraftlib.storage.directory import format_directory
 from kraftlib.storage.snapshots.snapshot_files import FileSnapshotSource
 from kraftlib.types import OffsetAndEpoch, new_uuid, uuid_text
-from tests.cli.processes import free_port
+from tests.ports import free_port
 from tests.storage.replicas import controllers
 
 

@@ -20,7 +20,7 @@ from kraftlib.runtime.net.memory_transport import MemoryTransport
 from kraftlib.storage.directory import format_directory
 from kraftlib.types import Endpoint
 from tests.archive.archives import an_archive, log_bytes
-from tests.cli.processes import free_port
+from tests.ports import free_port
 from tests.runtime import quorum as in_memory
 from tests.runtime.quorum import PATIENCE_S, TIMING, until
 

@@ -6,7 +6,6 @@ import json
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ import attrs
 from kraftlib.runtime.net.sockets import connected
 from kraftlib.storage.directory import format_directory
 from kraftlib.types import Endpoint, parse_endpoint
+from tests.ports import free_port
 
 TIMEOUT_S = 120
 COMMAND = (sys.executable, "-m", "kraftlib.cli")
@@ -89,13 +89,6 @@ def wait_for_end(pid: int) -> None:
         assert ended, f"process {pid} does not end"
     finally:
         os.close(descriptor)
-
-
-def free_port() -> int:
-    """Return a port on which nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def ask(endpoint: Endpoint, request: Any) -> Any:

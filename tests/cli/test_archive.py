@@ -15,7 +15,8 @@ from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.storage.directory import format_directory
 from kraftlib.types import Endpoint
 from tests.cli.conftest import Command
-from tests.cli.processes import Process, free_port, running
+from tests.cli.processes import Process, running
+from tests.ports import free_port
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,13 +20,8 @@ from kraftlib.storage.directory import format_directory
 from kraftlib.storage.lock import DirectoryLock
 from kraftlib.types import Endpoint
 from tests.cli.conftest import Command
+from tests.ports import free_port
 from tests.storage.replicas import make_replica
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

@@ -7,8 +7,9 @@ import signal
 from pathlib import Path
 
 from tests.cli.conftest import Command
-from tests.cli.processes import free_port, running
+from tests.cli.processes import running
 from tests.migration.tree import source, write_files
+from tests.ports import free_port
 
 
 def configuration(directory: Path) -> tuple[Path, str]:

@@ -18,7 +18,7 @@ from kraftlib.errors import ConfigError
 from kraftlib.security.access import AccessConfig
 from kraftlib.security.sasl import SaslConfig
 from kraftlib.types import Endpoint
-from tests.cli.processes import free_port
+from tests.ports import free_port
 from tests.security.authority import Authority
 
 

@@ -28,7 +28,7 @@ from kraftlib.metadata import (
 from kraftlib.storage.directory import format_directory
 from kraftlib.types import Endpoint, new_uuid, uuid_text
 from tests.cli.conftest import Command
-from tests.cli.processes import free_port
+from tests.ports import free_port
 
 TOPIC_ID = new_uuid()
 RECORDS: list[Any] = [

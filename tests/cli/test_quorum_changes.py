@@ -16,6 +16,7 @@ from kraftlib.types import Endpoint, uuid_text
 from kraftlib.wire.apis import ApiKey
 from tests.cli.canned import Answer, captured, controller, from_table
 from tests.cli.conftest import Command
+from tests.ports import free_port
 
 SOMEBODY = uuid_text(uuid.UUID(int=7))
 
@@ -32,13 +33,6 @@ def leader(tmp_path: Path, kraftlib: Command) -> Iterator[RaftClient[Any]]:
     with RaftClient(RaftConfig(node_id=1, directory=directory, listen=Endpoint("127.0.0.1", port))) as client:
         client.wait_for_leader(timeout_ms=20_000)
         yield client
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def test_a_voter_is_added_and_removed(leader: RaftClient[Any], kraftlib: Command) -> None:

@@ -13,7 +13,7 @@ from kraftlib.errors import ElectionStateLostError
 from kraftlib.storage.election.store import FileQuorumStateStore
 from kraftlib.types import LAST_EPOCH, ElectionState, Endpoint
 from tests.cli.conftest import Command
-from tests.cli.test_backup import free_port
+from tests.ports import free_port
 from tests.storage.replicas import controllers, make_replica
 
 VOTERS = controllers(1, 2, 3, 4, 5)

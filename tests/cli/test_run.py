@@ -25,7 +25,8 @@ from kraftlib.security.tls import TlsConfig
 from kraftlib.storage.directory import format_directory
 from kraftlib.types import new_uuid, parse_endpoint
 from tests.cli.conftest import Command
-from tests.cli.processes import TIMEOUT_S, ask, clients_of, free_port, running, single
+from tests.cli.processes import TIMEOUT_S, ask, clients_of, running, single
+from tests.ports import free_port
 from tests.security.test_guide import CLUSTER, block, here
 from tests.security.test_guide import run as run_block
 

@@ -15,7 +15,7 @@ from kraftlib.errors import ReplicaFailedError
 from kraftlib.records.serde import JsonSerde
 from kraftlib.runtime.committed import CommittedRecord
 from tests.cli.conftest import Command
-from tests.cli.test_backup import free_port
+from tests.ports import free_port
 from tests.storage.replicas import make_replica
 
 VOTERS = "1@127.0.0.1:9001,2@127.0.0.1:9002,3@127.0.0.1:9003"

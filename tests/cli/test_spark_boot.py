@@ -21,7 +21,7 @@ from kraftlib.storage.directory import format_directory
 from kraftlib.storage.meta_properties import read_meta_properties
 from kraftlib.types import Endpoint, new_uuid
 from tests.cli.conftest import Command
-from tests.cli.processes import free_port
+from tests.ports import free_port
 
 pytest.importorskip("pyarrow", reason="needs the extra `spark`")
 
@@ -101,13 +101,19 @@ def dynamic(tmp_path: Path) -> tuple[Path, Endpoint, set[bytes]]:
     return tmp_path / "old", endpoint, write_history(tmp_path / "old", listen=endpoint)
 
 
-def test_a_static_log_compacted_into_a_fresh_directory_starts(
-    kraftlib: Command, tmp_path: Path, static: tuple[Path, dict[str, Any], set[bytes]]
+@pytest.mark.parametrize(("options", "named"), [((), EPOCHS), (("--epoch", "0"), 0)], ids=["its own", "named"])
+def test_a_static_log_compacted_into_a_fresh_directory_starts_in_the_epoch_of_its_checkpoint(
+    kraftlib: Command,
+    tmp_path: Path,
+    static: tuple[Path, dict[str, Any], set[bytes]],
+    options: tuple[str, ...],
+    named: int,
 ) -> None:
     source, settings, values = static
     made = format_directory(tmp_path / "new", node_id=1, cluster_id="new", static_voters=[1])
-    _, epoch = compact(kraftlib, source, made.partition)
-    assert epoch == EPOCHS
+    path, epoch = compact(kraftlib, source, made.partition, *options)
+    assert epoch == named
+    assert path.name.endswith(f"-{named:010}.checkpoint")
     check_serves(tmp_path / "new", values, epoch, **settings)
 
 
@@ -165,14 +171,3 @@ def test_a_checkpoint_with_voters_is_restored_with_others(
     assert "so those of the new cluster must, too" in refused.err
     assert kraftlib("restore", path, tmp_path / "new", "--node-id", 1, "-t", "new", "-s", new).status == 0
     check_serves(tmp_path / "new", values, epoch, listen=new)
-
-
-def test_an_epoch_that_is_named_is_that_of_the_checkpoint(
-    kraftlib: Command, tmp_path: Path, static: tuple[Path, dict[str, Any], set[bytes]]
-) -> None:
-    source, settings, values = static
-    made = format_directory(tmp_path / "new", node_id=1, cluster_id="new", static_voters=[1])
-    path, epoch = compact(kraftlib, source, made.partition, "--epoch", "0")
-    assert epoch == 0
-    assert path.name.endswith("-0000000000.checkpoint")
-    check_serves(tmp_path / "new", values, 0, **settings)

@@ -215,21 +215,16 @@ def test_what_comes_goes_into_the_hole_and_not_behind_the_log() -> None:
     assert position(core) == (1, 6, 2)
 
 
-def test_no_more_is_taken_than_the_hole_holds() -> None:
-    core = damaged()
-    lead_on(core)
-    actions = lead_on(core, records((2, 1), (3, 2), (4, 2), (5, 2)))
-
-    assert [[b.base_offset for b in a.batches] for a in actions if isinstance(a, WriteRepair)] == [[2, 3]]
-
-
-def test_of_a_hole_at_the_end_more_may_be_taken() -> None:
-    """Who knows how long it was?"""
-    core = damaged(OffsetRange(5, 6))
-    lead_on(core)
-    actions = lead_on(core, records((5, 2), (6, 3)))
-
-    assert [[b.base_offset for b in a.batches] for a in actions if isinstance(a, WriteRepair)] == [[5, 6]]
+def test_no_more_is_taken_than_the_hole_holds_unless_it_is_at_the_end() -> None:
+    """Nobody knows how long that one was."""
+    for hole, sent, taken in (
+        (HOLE, ((2, 1), (3, 2), (4, 2), (5, 2)), [2, 3]),
+        (OffsetRange(5, 6), ((5, 2), (6, 3)), [5, 6]),
+    ):
+        core = damaged(hole)
+        lead_on(core)
+        actions = lead_on(core, records(*sent))
+        assert [[b.base_offset for b in a.batches] for a in actions if isinstance(a, WriteRepair)] == [taken]
 
 
 def test_one_hole_after_the_other() -> None:

@@ -30,8 +30,8 @@ from kraftlib.wire.messages.elect_leaders import ElectLeadersRequest
 from kraftlib.wire.messages.envelope import DefaultPrincipalData, EnvelopeRequest
 from kraftlib.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
-from tests.cli.processes import free_port
 from tests.controller.world import World, picture
+from tests.ports import free_port
 
 PRINCIPAL = struct.pack(">h", 0) + write(DefaultPrincipalData(type="User", name="ANONYMOUS"), 0)
 ORDERS = CreateTopicsRequest(

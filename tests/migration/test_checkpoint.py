@@ -17,8 +17,8 @@ from kraftlib.migration.checkpoint import Imported, import_nodes
 from kraftlib.offline.restoring import restore_backup
 from kraftlib.storage.bootstrap import InitialController
 from kraftlib.types import Endpoint, new_uuid, parse_uuid
-from tests.cli.processes import free_port
 from tests.migration.tree import CLICKS, ORDERS, source
+from tests.ports import free_port
 
 
 def imported(directory: Path, nodes: Source | None = None, again: Source | None = None) -> Imported:

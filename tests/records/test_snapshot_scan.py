@@ -85,29 +85,22 @@ def test_what_does_not_end_is_not_whole() -> None:
         scan.finish()
 
 
-def test_a_kraft_version_that_is_not_known_is_refused_before_the_snapshot_replaces_a_log() -> None:
-    out = bytearray()
-    voters = VotersRecord(voters=(VotersRecord.Voter(voter_id=1),))
-    writer = SnapshotWriter(
-        out.extend, epoch=2, last_contained_log_timestamp=5, batch_bytes=100, kraft_version=2, voters=voters
-    )
-    writer.freeze()
-
-    with pytest.raises(CorruptBatchError, match=r"kraft\.version 2: 0 to 1"):
-        scanned(bytes(out), [])
-    assert not verdict(bytes(out))
-
-
-@pytest.mark.parametrize("ids", [(), (1, 2, 1)], ids=["nobody", "an id twice"])
-def test_voters_that_cannot_be_in_force_are_refused_before_the_snapshot_replaces_a_log(ids: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("kraft_version", "ids", "message"),
+    [(2, (1,), r"kraft\.version 2: 0 to 1"), (1, (), "names voters"), (1, (1, 2, 1), "names voters")],
+    ids=["an unknown version", "nobody", "an id twice"],
+)
+def test_version_and_voters_that_cannot_be_in_force_are_refused_before_the_snapshot_replaces_a_log(
+    kraft_version: int, ids: tuple[int, ...], message: str
+) -> None:
     """The replica would stop when it reads them, and at each start after that."""
     out = bytearray()
     voters = VotersRecord(voters=tuple(VotersRecord.Voter(voter_id=voter_id) for voter_id in ids))
     writer = SnapshotWriter(
-        out.extend, epoch=2, last_contained_log_timestamp=5, batch_bytes=100, kraft_version=1, voters=voters
+        out.extend, epoch=2, last_contained_log_timestamp=5, batch_bytes=100, kraft_version=kraft_version, voters=voters
     )
     writer.freeze()
 
-    with pytest.raises(CorruptBatchError, match="names voters"):
+    with pytest.raises(CorruptBatchError, match=message):
         scanned(bytes(out), [])
     assert not verdict(bytes(out))

@@ -11,7 +11,7 @@ from typing import Any
 from kraftlib import RaftClient, RaftConfig
 from kraftlib.config import StaticVoter
 from kraftlib.types import Endpoint
-from tests.cli.processes import free_port
+from tests.ports import free_port
 from tests.runtime.quorum import PATIENCE_S, TIMING, Quorum
 
 

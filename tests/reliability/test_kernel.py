@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from kraftlib.storage.directory import format_directory
-from tests.cli.processes import TIMEOUT_S, free_port
+from tests.cli.processes import TIMEOUT_S
+from tests.ports import free_port
 from tests.reliability.relay import relayed_quorum
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -19,6 +19,7 @@ from kraftlib.security.sasl_users import load_users
 from kraftlib.types import Endpoint
 from kraftlib.wire.frames import encode_request
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest
+from tests.ports import free_ports
 from tests.runtime.net.test_sasl_connections import log_in
 from tests.runtime.net.test_tcp_server import stranger
 from tests.runtime.quorum import PATIENCE_S, Quorum
@@ -27,12 +28,6 @@ ADDRESSES = [f"127.0.0.{number}" for number in range(1, 5)]
 EACH = 64
 PASSWORD = "correct horse battery staple"
 LIMITS = TcpLimits(first_frame_ms=600_000, idle_ms=600_000)
-
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        found = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [one.getsockname()[1] for one in found]
 
 
 class TcpQuorum(Quorum):

@@ -20,7 +20,7 @@ from kraftlib.types import OffsetAndEpoch, ReplicaKey, parse_endpoint
 from kraftlib.wire.apis import ApiKey, ErrorCode
 from kraftlib.wire.frames import decode_response, encode_request
 from kraftlib.wire.messages.raft_voters import RemoveRaftVoterRequest
-from tests.cli.processes import free_port
+from tests.ports import free_port
 from tests.runtime.quorum import PATIENCE_S
 from tests.security.test_identity_matrix import answer_to
 from tests.security.test_strangers import answer_to_plaintext, scene_of

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
-
 import trustme
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +9,7 @@ from hypothesis import strategies as st
 from kraftlib.runtime.net.framing import framed
 from kraftlib.security.handshakes import REMEMBERED, UNPROVEN_COST, Handshakes
 from kraftlib.security.limits import TcpLimits
-from tests.runtime.net.test_tcp_server import HALF_A_HELLO, server, server_context, stranger, tcp
+from tests.runtime.net.test_tcp_server import HALF_A_HELLO, client_context, server, server_context, stranger, tcp
 
 
 class Clock:
@@ -73,9 +71,7 @@ def test_many_addresses_lose_nobody_whose_budget_is_used_up() -> None:
 async def test_beyond_the_budget_an_address_is_closed_and_the_ones_of_voters_never_are() -> None:
     authority = trustme.CA()
     limits = TcpLimits(connections_per_address_max=2, handshakes_per_second=1)
-    theirs = ssl.create_default_context()
-    authority.configure_trust(theirs)
-    authority.issue_cert("127.0.0.1").configure_cert(theirs)
+    theirs = client_context(authority, "127.0.0.1")
     async with server(tls=server_context(authority), limits=limits) as opened:
         for number in range(4):
             async with stranger(opened.endpoint, local_addr=("127.0.0.2", 0)) as half:
@@ -94,9 +90,7 @@ async def test_beyond_the_budget_an_address_is_closed_and_the_ones_of_voters_nev
 async def test_over_tls_users_that_come_again_are_let_in() -> None:
     authority = trustme.CA()
     limits = TcpLimits(connections_per_address_max=2, handshakes_per_second=1)
-    theirs = ssl.create_default_context()
-    authority.configure_trust(theirs)
-    authority.issue_cert("client").configure_cert(theirs)
+    theirs = client_context(authority, "client")
     from_there = ("127.0.0.2", 0)
     async with server(tls=server_context(authority), limits=limits) as opened:
         for _ in range(UNPROVEN_COST):

@@ -16,7 +16,6 @@ import attrs
 import pytest
 
 from kraftlib import RaftClient, RaftConfig
-from kraftlib.config import StaticVoter
 from kraftlib.errors import NotLeaderError, OutcomeUnknownError
 from kraftlib.runtime.net.framing import framed
 from kraftlib.runtime.net.tcp import TcpTransport
@@ -31,7 +30,7 @@ from kraftlib.wire.frames import decode_response, encode_request
 from kraftlib.wire.messages.election_priority import ElectionPriorityRequest
 from kraftlib.wire.messages.raft_voters import RemoveRaftVoterRequest
 from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
-from tests.cli.processes import free_port
+from tests.ports import local_voters
 from tests.runtime.net.test_sasl_connections import log_in
 from tests.runtime.net.test_tcp_server import stranger
 from tests.runtime.quorum import PATIENCE_S, until
@@ -97,7 +96,7 @@ def claims(scene: Scene) -> dict[str, Any]:
 @asynccontextmanager
 async def three(make: Callable[[int], dict[str, Any]]) -> AsyncIterator[Scene]:
     """Run three voters, with what `make` returns for each as further options of RaftConfig."""
-    voters = tuple(StaticVoter(number, Endpoint("127.0.0.1", free_port())) for number in (1, 2, 3))
+    voters = local_voters()
     clients: dict[int, RaftClient[bytes]] = {}
     try:
         async with asyncio.timeout(3 * PATIENCE_S):

@@ -16,7 +16,7 @@ from kraftlib.security.sasl_client import SaslClient
 from kraftlib.security.sasl_users import load_users
 from kraftlib.wire.frames import encode_request
 from kraftlib.wire.messages.query import QueryRequest
-from tests.cli.processes import free_port
+from tests.ports import free_port
 from tests.runtime.quorum import PATIENCE_S
 
 MEBIBYTE = 1024 * 1024

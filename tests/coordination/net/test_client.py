@@ -17,7 +17,7 @@ from kraftlib.types import Endpoint, parse_endpoint
 from kraftlib.wire.bounds import PROPOSED_BYTES
 from tests.coordination.net.test_arrivals import Frail
 from tests.coordination.net.ways import CALL_MS, EVERYTHING, Caller, addition, putting, question, replicas, value
-from tests.runtime.client.test_node import free_ports
+from tests.ports import free_ports
 from tests.runtime.quorum import until
 
 

@@ -11,8 +11,8 @@ import kraftlib
 import kraftlib.blocking
 from kraftlib.config import RaftConfig
 from kraftlib.errors import ConfigError
-from tests.coordination.net.ways import free_ports
 from tests.coordination.test_arguments import refuses, refuses_threads
+from tests.ports import free_ports
 
 WAYS = pytest.mark.parametrize("faces", [kraftlib, kraftlib.blocking], ids=["tasks", "threads"])
 

@@ -16,7 +16,7 @@ from kraftlib.runtime.committed import CommittedRecord
 from kraftlib.storage.directory import format_directory
 from kraftlib.types import Endpoint
 from tests.coordination.net.ways import Caller, value
-from tests.runtime.client.test_node import free_ports
+from tests.ports import free_ports, local_voters
 from tests.runtime.quorum import PATIENCE_S, TIMING, until
 
 WRONG = 2
@@ -42,9 +42,7 @@ class Three:
         self.running: dict[int, ReplicaAccess] = {}
         self._path = path
         self._options = options
-        self._voters = tuple(
-            StaticVoter(number, Endpoint("127.0.0.1", port)) for number, port in enumerate(free_ports(3), 1)
-        )
+        self._voters = local_voters()
         for voter in self._voters:
             format_directory(path / str(voter.id), node_id=voter.id, cluster_id=CLUSTER, static_voters=[1, 2, 3])
 

@@ -17,7 +17,7 @@ from kraftlib.coordination.net.replica import ReplicaAccess, open
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
 from kraftlib.types import Endpoint, new_uuid
-from tests.runtime.client.test_node import free_ports
+from tests.ports import free_ports
 from tests.runtime.quorum import PATIENCE_S, TIMING, until
 
 CALL_MS = 20_000

@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 import pytest
 
-from kraftlib.config import RaftConfig, StaticVoter
+from kraftlib.config import RaftConfig
 from kraftlib.errors import ConfigError, DirectoryInUseError, NotLeaderError, OutcomeUnknownError
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.committed import BatchReader
@@ -22,6 +22,7 @@ from kraftlib.storage.directory import format_directory
 from kraftlib.storage.log.sync_point import read_sync_point
 from kraftlib.storage.names import PARTITION_DIRECTORY
 from kraftlib.types import Endpoint
+from tests.ports import local_voters
 from tests.runtime.quorum import PATIENCE_S, TIMING, until
 
 SETTINGS = pytest.mark.parametrize(
@@ -44,16 +45,8 @@ class Journal(Listener):
             self.records += [(record.offset, record.epoch, record.value) for record in batch.records]
 
 
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(each.getsockname()[1]) for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 def configs(directory: Path, **settings: Any) -> list[RaftConfig]:
-    voters = tuple(StaticVoter(index + 1, Endpoint("127.0.0.1", port)) for index, port in enumerate(free_ports(3)))
+    voters = local_voters()
     for voter in voters:
         format_directory(directory / str(voter.id), node_id=voter.id, cluster_id="real", ignore_formatted=True)
     return [

@@ -8,17 +8,16 @@ from typing import Any
 import pytest
 
 from kraftlib import RaftClient, RaftConfig
-from kraftlib.config import StaticVoter
 from kraftlib.consensus.extensions.misconfiguration import claimed_id
 from kraftlib.runtime.net.identity import Identities
 from kraftlib.runtime.net.transport import Peer
-from kraftlib.types import Endpoint, OffsetAndEpoch, ReplicaKey
+from kraftlib.types import OffsetAndEpoch, ReplicaKey
 from kraftlib.wire.messages.election_priority import ElectionPriorityRequest
 from kraftlib.wire.messages.raft_voters import UpdateRaftVoterRequest
 from kraftlib.wire.messages.read_barrier import ReadBarrierRequest
 from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest
 from kraftlib.wire.messages.state_digest import StateDigestRequest
-from tests.cli.processes import free_port
+from tests.ports import local_voters
 from tests.runtime.quorum import TIMING, appended_by
 from tests.security.authority import Authority
 from tools.scenarios import handmade as msg
@@ -55,7 +54,7 @@ def test_whoever_speaks_as_a_replica_must_be_named_as_that_one(request_: Any) ->
 async def test_of_three_replicas_one_has_the_certificate_of_another_and_is_not_heard(tmp_path: Path) -> None:
     """Real certificates on real sockets: the two that are who they say elect and commit, the third reaches nobody."""
     authority = Authority(tmp_path)
-    voters = tuple(StaticVoter(number, Endpoint("127.0.0.1", free_port())) for number in (1, 2, 3))
+    voters = local_voters()
     clients: dict[int, RaftClient[bytes]] = {}
     try:
         for voter, named in zip(voters, (1, 2, 1), strict=True):

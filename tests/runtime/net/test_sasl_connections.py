@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -36,8 +35,16 @@ from kraftlib.wire.frames import decode_response, encode_request
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest
 from kraftlib.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kraftlib.wire.messages.sasl_handshake import SaslHandshakeRequest
-from tests.cli.processes import free_port
-from tests.runtime.net.test_tcp_server import LOOPBACK, Stranger, stranger, tcp, until
+from tests.ports import free_port, local_voters
+from tests.runtime.net.test_tcp_server import (
+    LOOPBACK,
+    Stranger,
+    client_context,
+    server_context,
+    stranger,
+    tcp,
+    until,
+)
 from tests.runtime.quorum import PATIENCE_S, TIMING, appended_by
 from tools.scenarios import handmade as msg
 
@@ -205,20 +212,12 @@ async def test_a_peer_is_named_after_its_user(mechanism: str) -> None:
 
 async def test_over_tls_a_peer_has_the_names_of_its_certificate_too() -> None:
     authority = trustme.CA()
-    issued = authority.issue_cert("127.0.0.1")
-    ours, theirs = _context(authority, issued, "server"), _context(authority, issued, "client")
-    how: dict[str, Any] = {"server_ssl": ours, "client_ssl": theirs}
+    theirs = client_context(authority, "127.0.0.1")
+    how: dict[str, Any] = {"server_ssl": server_context(authority), "client_ssl": theirs}
     sasl = users(mechanism="PLAIN", encrypted=True)
     async with server(sasl, **how) as opened, dialling(sasl, **how) as replica:
         replica.ask(Destination(-2, opened.endpoint))
         await replica.until_heard(1)
-
-
-def _context(authority: trustme.CA, issued: trustme.LeafCert, side: str) -> Any:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if side == "server" else ssl.PROTOCOL_TLS_CLIENT)
-    issued.configure_cert(context)
-    authority.configure_trust(context)
-    return context
 
 
 async def test_what_is_sent_before_the_login_waits_for_it() -> None:
@@ -408,7 +407,7 @@ async def test_sasl_of_this_replica_is_no_open_door() -> None:
 @asynccontextmanager
 async def quorum(sasl: dict[int, SaslConfig | None], **config: Any) -> AsyncIterator[dict[int, RaftClient[bytes]]]:
     """Run a replica for each entry."""
-    voters = tuple(StaticVoter(number, Endpoint("127.0.0.1", free_port())) for number in sasl)
+    voters = local_voters(sasl)
     clients: dict[int, RaftClient[bytes]] = {}
     async with AsyncExitStack() as stack:
         for voter in voters:

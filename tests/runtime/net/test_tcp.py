@@ -16,6 +16,7 @@ from kraftlib.security.contexts import Contexts, Trust
 from kraftlib.security.limits import FRAME_MAX_BYTES, TcpLimits
 from kraftlib.testing.transport_contract import TRANSPORT_CHECKS, Station, TransportCheck, station
 from kraftlib.types import Endpoint
+from tests.runtime.net.test_tcp_server import client_context, server_context
 
 LOOPBACK = Endpoint("127.0.0.1", 0)
 LARGE = TcpLimits(newcomer_frame_max_bytes=FRAME_MAX_BYTES)
@@ -88,10 +89,4 @@ async def test_nothing_is_sent_before_the_start_or_after_the_end() -> None:
 def tls() -> tuple[ssl.SSLContext, ssl.SSLContext]:
     """Contexts of both sides that trust one authority and ask each other for certificates."""
     authority = trustme.CA()
-    certificate = authority.issue_cert("127.0.0.1")
-    server, client = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
-    for context in (server, client):
-        authority.configure_trust(context)
-        certificate.configure_cert(context)
-        context.verify_mode = ssl.CERT_REQUIRED
-    return server, client
+    return server_context(authority), client_context(authority, "127.0.0.1")

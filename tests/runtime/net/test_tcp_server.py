@@ -13,6 +13,7 @@ import struct
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import pytest
 import trustme
@@ -263,9 +264,7 @@ async def test_where_strangers_share_the_address_of_a_voter_they_give_way_to_it(
 
 async def test_a_voter_that_authenticates_gets_a_slot_wherever_it_comes_from(authority: trustme.CA) -> None:
     limits = TcpLimits(connections_max=1, voter_connections_max=1)
-    mine = ssl.create_default_context()
-    authority.configure_trust(mine)
-    authority.issue_cert("node-7.example").configure_cert(mine)
+    mine = client_context(authority, "node-7.example")
     async with (
         server(tls=server_context(authority), limits=limits, echo=False) as opened,
         stranger(opened.endpoint, ssl=mine) as busy,
@@ -337,10 +336,15 @@ def server_context(authority: trustme.CA) -> ssl.SSLContext:
     return context
 
 
+def client_context(authority: trustme.CA, host: str, **names: Any) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    authority.issue_cert(host, **names).configure_cert(context)
+    return context
+
+
 async def test_the_certificate_of_a_peer_names_it(authority: trustme.CA) -> None:
-    mine = ssl.create_default_context()
-    authority.configure_trust(mine)
-    authority.issue_cert("node-7.example", common_name="node-7").configure_cert(mine)
+    mine = client_context(authority, "node-7.example", common_name="node-7")
     async with server(tls=server_context(authority)) as opened, stranger(opened.endpoint, ssl=mine) as known:
         known.write(framed(b"hello"))
         assert await known.answer() == b"hello"

@@ -17,7 +17,6 @@ import pytest
 from cryptography import x509
 
 from kraftlib import RaftClient, RaftConfig
-from kraftlib.config import StaticVoter
 from kraftlib.errors import ConfigError, NotLeaderError, OutcomeUnknownError
 from kraftlib.runtime.net import api_versions
 from kraftlib.runtime.net.tcp import TcpTransport
@@ -25,7 +24,7 @@ from kraftlib.security.contexts import Contexts, Trust, client_context
 from kraftlib.security.tls import TlsConfig
 from kraftlib.types import Endpoint
 from kraftlib.wire.frames import encode_request
-from tests.cli.processes import free_port
+from tests.ports import local_voters
 from tests.runtime.quorum import PATIENCE_S, TIMING
 from tests.runtime.wired import engine, vote, vote_answer
 from tests.security.authority import DAY, Authority, now, replace
@@ -37,14 +36,10 @@ def files_of(authority: Authority, number: int, **settings: Any) -> TlsConfig:
     return authority.files(str(number), authority.issue(f"kraft://blue/{number}", ends=40 * DAY), **settings)
 
 
-def voters() -> tuple[StaticVoter, ...]:
-    return tuple(StaticVoter(number, Endpoint("127.0.0.1", free_port())) for number in (1, 2, 3))
-
-
 @asynccontextmanager
 async def quorum(authority: Authority, **settings: Any) -> AsyncIterator[dict[int, RaftClient[bytes]]]:
     clients: dict[int, RaftClient[bytes]] = {}
-    places = voters()
+    places = local_voters()
     try:
         for voter in places:
             tls = files_of(authority, voter.id, **settings)
@@ -265,13 +260,13 @@ async def test_a_connection_of_ours_ends_with_the_certificate_of_the_server(
 async def test_half_a_tls_is_refused_at_the_start(change: Any, message: str, tmp_path: Path) -> None:
     given = Authority(tmp_path).contexts("kraft://blue/1")
     change(given)
-    config = RaftConfig(node_id=1, voters=voters(), cluster_id="blue", strict=True)
+    config = RaftConfig(node_id=1, voters=local_voters(), cluster_id="blue", strict=True)
     with pytest.raises(ConfigError, match=message):
         await RaftClient(config, **given).start()
 
 
 async def test_a_certificate_of_another_replica_is_refused_at_the_start(tmp_path: Path) -> None:
-    config = RaftConfig(node_id=1, voters=voters(), cluster_id="blue", tls=files_of(Authority(tmp_path), 2))
+    config = RaftConfig(node_id=1, voters=local_voters(), cluster_id="blue", tls=files_of(Authority(tmp_path), 2))
     with pytest.raises(ConfigError, match="is not for replica 1: its certificate is that of 2"):
         await RaftClient(config).start()
 

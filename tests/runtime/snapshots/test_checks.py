@@ -127,20 +127,14 @@ def test_what_is_doubted_is_read_again() -> None:
     assert rig.log.checked == [ONE]
 
 
-def test_one_that_is_gone_is_for_whoever_opens_it_and_no_damage() -> None:
-    rig = Rig()
-    rig.log.faults[ONE] = StorageError("no such file")
-    rig.ask(ONE, "a")
-    rig.disk.finish()
-    assert (rig.told, rig.damaged) == (["a"], [])
-
-
-def test_at_the_end_of_the_replica_nobody_is_told_anything() -> None:
-    rig = Rig()
-    rig.log.faults[ONE] = ClosedError("closing")
-    rig.ask(ONE, "a")
-    rig.disk.finish()
-    assert (rig.told, rig.damaged) == ([], [])
+def test_one_that_is_gone_is_no_damage_and_at_the_end_of_the_replica_nobody_is_told_anything() -> None:
+    """What is gone is for whoever opens it."""
+    for fault, told in ((StorageError("no such file"), ["a"]), (ClosedError("closing"), [])):
+        rig = Rig()
+        rig.log.faults[ONE] = fault
+        rig.ask(ONE, "a")
+        rig.disk.finish()
+        assert (rig.told, rig.damaged) == (told, [])
 
 
 def test_a_log_that_cannot_do_without_them_has_all_its_snapshots_believed() -> None:

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import os
 import random
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,24 +14,14 @@ from typing import Any
 import pytest
 
 from kraftlib.cli.key_value import KeyValueStore
-from kraftlib.config import RaftConfig, StaticVoter
+from kraftlib.config import RaftConfig
 from kraftlib.errors import KraftError, NotLeaderError, OutcomeUnknownError
 from kraftlib.records.serde import JsonSerde
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.storage import names
 from kraftlib.storage.directory import format_directory
-from kraftlib.types import Endpoint
+from tests.ports import local_voters
 from tests.runtime.quorum import PATIENCE_S, TIMING, until
-
-
-def free_ports(count: int) -> list[int]:
-    probes = [socket.socket() for _ in range(count)]
-    for probe in probes:
-        probe.bind(("127.0.0.1", 0))
-    ports = [int(probe.getsockname()[1]) for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
 
 
 class Together:
@@ -41,9 +30,7 @@ class Together:
     def __init__(self, path: Path, *, voters: int, segment_bytes: int = 1_000, **config: Any) -> None:
         self.path = path
         self.segment_bytes = segment_bytes
-        self.voters = tuple(
-            StaticVoter(node_id, Endpoint("127.0.0.1", port)) for node_id, port in enumerate(free_ports(voters), 1)
-        )
+        self.voters = local_voters(range(1, voters + 1))
         self.config = {**TIMING, "snapshot_interval_bytes": 0, "snapshot_interval_ms": 0, **config}
         self.clients: dict[int, RaftClient[Any]] = {}
         self.stores: dict[int, KeyValueStore] = {}

@@ -101,18 +101,10 @@ def test_a_cut_is_durable_and_said(
     assert f"00.log: a torn tail of {BATCHES[-1].size - 10} bytes is cut off at offset 6" in caplog.text
 
 
-def test_a_tail_torn_in_a_full_segment_takes_the_empty_one_behind_with_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("left", [joined(BATCHES[:3])[:-5], joined(BATCHES[:2])], ids=["torn", "lost whole batches"])
+def test_a_full_segment_without_its_end_takes_the_empty_one_behind_with_it(left: bytes, tmp_path: Path) -> None:
     """The machine stopped between the roll and the flush that would have made both durable."""
-    write_segment(tmp_path, 0, joined(BATCHES[:3])[:-5])
-    write_segment(tmp_path, 5, b"")
-    log = opened(tmp_path)
-
-    assert log.end_offset == 4
-    assert [path.name for path in tmp_path.glob("*.log")] == ["00000000000000000000.log"]
-
-
-def test_a_full_segment_that_lost_whole_batches_takes_the_empty_one_behind_with_it(tmp_path: Path) -> None:
-    write_segment(tmp_path, 0, joined(BATCHES[:2]))
+    write_segment(tmp_path, 0, left)
     write_segment(tmp_path, 5, b"")
 
     assert opened(tmp_path).end_offset == 4

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import logging
 import random
-import socket
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +19,8 @@ from kraftlib.storage.directory import format_directory
 from kraftlib.storage.election.store import FileQuorumStateStore
 from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.names import PARTITION_DIRECTORY
-from kraftlib.types import ElectionState, Endpoint
+from kraftlib.types import ElectionState
+from tests.ports import local_voters
 from tests.storage.power.process import Reports
 
 SEGMENT_BYTES = 64 << 10
@@ -78,10 +77,7 @@ def write(directories: Mapping[int, Path], seed: int, reports: Reports) -> None:
 
 
 async def _run(directories: Mapping[int, Path], seed: int, reports: Reports) -> None:
-    with _free_ports(len(directories)) as ports:
-        voters = tuple(
-            StaticVoter(node_id, Endpoint("127.0.0.1", port)) for node_id, port in zip(directories, ports, strict=True)
-        )
+    voters = local_voters(directories)
     clients = [_client(voter, voters, directories[voter.id], seed, reports) for voter in voters]
     await asyncio.gather(*(client.start() for client in clients))
     reports.say("ready")
@@ -137,12 +133,3 @@ def losses(directories: Mapping[int, Path], promises: ClusterPromises) -> Iterat
     lost = [value for value in promises.values if holders[value] < 2]
     if lost:
         yield f"{len(lost)} acknowledged records are not on a majority of disks, first {lost[0][:20]!r}"
-
-
-@contextlib.contextmanager
-def _free_ports(count: int) -> Iterator[list[int]]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(each.getsockname()[1]) for each in sockets]
-    for each in sockets:
-        each.close()
-    yield ports
