@@ -10,7 +10,7 @@ from kraftlib.consensus.actions import AnnounceLeader, PersistElection, SendResp
 from kraftlib.consensus.events import ResignRequested, ResponseReceived, TimeoutReached
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role
-from kraftlib.types import METADATA_TOPIC, ElectionState, Endpoint, LeaderAndEpoch
+from kraftlib.types import ElectionState, Endpoint, LeaderAndEpoch
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
@@ -26,23 +26,14 @@ from tests.consensus.build import (
     leader,
     outstanding_to,
     partition_of,
-    place,
     replica,
     reply,
     requests,
     tell,
+    told_of,
     vote_request,
     voter_set,
 )
-
-
-def heard(kind: Any, *, epoch: int, leader_id: int, error: int = 0) -> Any:
-    """An answer to BeginQuorumEpoch or EndQuorumEpoch."""
-    partition = kind.PartitionData(error_code=error, leader_id=leader_id, leader_epoch=epoch)
-    where = place(leader_id)
-    endpoints = (kind.NodeEndpoint(node_id=leader_id, host=where.host, port=where.port),) if leader_id >= 0 else ()
-    topics = (kind.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),)
-    return kind(topics=topics, node_endpoints=endpoints)
 
 
 def fetch(core: Replica, replica_id: int, request_id: int = 60, *, at_ms: int | None = None, offset: int = -1) -> Any:
@@ -71,12 +62,12 @@ def test_more_endpoints_of_the_same_leader_replace_those_that_are_known() -> Non
 def test_an_answer_to_begin_of_a_newer_epoch_takes_a_leader_or_a_resigned_one_there() -> None:
     """testHandleBeginQuorumResponse."""
     led = leader(1)
-    answer = heard(BeginQuorumEpochResponse, epoch=led.epoch + 1, leader_id=3, error=ErrorCode.FENCED_LEADER_EPOCH)
+    answer = told_of(BeginQuorumEpochResponse, 3, epoch=led.epoch + 1, error=ErrorCode.FENCED_LEADER_EPOCH)
     reply(led, 2, answer)
     assert led.leader_and_epoch == LeaderAndEpoch(3, 3)
 
     resigned = replica(1, election=ElectionState(epoch=5, leader_id=1))
-    answer = heard(EndQuorumEpochResponse, epoch=6, leader_id=3, error=ErrorCode.FENCED_LEADER_EPOCH)
+    answer = told_of(EndQuorumEpochResponse, 3, epoch=6, error=ErrorCode.FENCED_LEADER_EPOCH)
     reply(resigned, 2, answer)
     assert resigned.leader_and_epoch == LeaderAndEpoch(3, 6)
 
@@ -89,7 +80,7 @@ def test_end_is_repeated_only_to_those_that_did_not_acknowledge_it() -> None:
     core = leader(1)
     core.handle(ResignRequested(core.epoch), core.state.now_ms)
     core.state.role_state.election_deadline_ms += 60_000  # type: ignore[union-attr]
-    reply(core, 2, heard(EndQuorumEpochResponse, epoch=core.epoch, leader_id=1))
+    reply(core, 2, told_of(EndQuorumEpochResponse, 1, epoch=core.epoch))
     start = core.state.now_ms
     assert not requests(core.handle(TimeoutReached(), start + 1_999), EndQuorumEpochRequest)
     actions = core.handle(TimeoutReached(), start + 2_000) + core.handle(TimeoutReached(), start + 2_100)
@@ -103,7 +94,7 @@ def test_a_leader_that_resigned_serves_nobody_and_leaves_the_epoch_in_time() -> 
     epoch = core.epoch
     core.handle(ResignRequested(epoch), core.state.now_ms)
     for voter_id in (2, 3):
-        actions = reply(core, voter_id, heard(EndQuorumEpochResponse, epoch=epoch, leader_id=1))
+        actions = reply(core, voter_id, told_of(EndQuorumEpochResponse, 1, epoch=epoch))
         assert not requests(actions, EndQuorumEpochRequest)
     (sent,) = [action for action in fetch(core, 2) if isinstance(action, SendResponse)]
     partition = partition_of(sent.response)
@@ -178,7 +169,7 @@ def test_a_late_answer_to_a_farewell_changes_nothing_for_the_next_epoch() -> Non
     core = replica(1, election=ElectionState(epoch=5, leader_id=1))
     number = outstanding_to(core, 2).correlation_id
     tell(core, vote_request(epoch=6, last=(9, 5)), version=2)
-    late = heard(EndQuorumEpochResponse, epoch=5, leader_id=1)
+    late = told_of(EndQuorumEpochResponse, 1, epoch=5)
 
     assert core.handle(ResponseReceived(number, late), core.state.now_ms) == []
     assert core.role is Role.UNATTACHED

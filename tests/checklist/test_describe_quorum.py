@@ -6,22 +6,24 @@ from typing import Any
 from uuid import UUID
 
 from kraftlib.consensus.describe import OBSERVER_SESSION_MS
-from kraftlib.consensus.events import RecordsSubmitted, TimeoutReached
+from kraftlib.consensus.events import TimeoutReached
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.replica import Replica
-from kraftlib.records.batch import encode_batch
 from kraftlib.records.control_messages import KRaftVersionRecord
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, METADATA_TOPIC, ZERO_UUID, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest
-from tests.consensus.build import ask, fetch_request, flush, follower, leader, partition_of, tell, voter_set
+from tests.consensus.build import ask, fetch_request, flush, follower, leader, partition_of, submit, tell, voter_set
+
+PARTITION = DescribeQuorumRequest.PartitionData(partition_index=0)
+QUESTION = DescribeQuorumRequest(
+    topics=(DescribeQuorumRequest.TopicData(topic_name=METADATA_TOPIC, partitions=(PARTITION,)),)
+)
 
 
 def describe(core: Replica, *, now_ms: int | None = None) -> Any:
     """The one partition of a description."""
-    kind = DescribeQuorumRequest
-    topic = kind.TopicData(topic_name=METADATA_TOPIC, partitions=(kind.PartitionData(partition_index=0),))
-    return partition_of(ask(core, kind(topics=(topic,)), version=2, now_ms=now_ms))
+    return partition_of(ask(core, QUESTION, version=2, now_ms=now_ms))
 
 
 def fetch(core: Replica, replica_id: int, at_ms: int, *, offset: int | None = None) -> None:
@@ -35,18 +37,13 @@ def fetch(core: Replica, replica_id: int, at_ms: int, *, offset: int | None = No
 
 def append(core: Replica, count: int) -> None:
     """Records of the application, flushed at once."""
-    end = core.state.log.end_offset
-    batch = encode_batch([b"x"] * count, timestamp_ms=0, base_offset=end, epoch=core.epoch)
-    core.handle(RecordsSubmitted((batch,), core.epoch), core.state.now_ms)
+    submit(core, count)
     flush(core)
 
 
 def test_only_the_leader_describes_the_quorum() -> None:
     """testDescribeQuorumNonLeader: top level NONE, at the partition NOT_LEADER_OR_FOLLOWER with a message."""
-    core = follower(1, epoch=5, leader_id=2)
-    kind = DescribeQuorumRequest
-    topic = kind.TopicData(topic_name=METADATA_TOPIC, partitions=(kind.PartitionData(partition_index=0),))
-    response = ask(core, kind(topics=(topic,)), version=2)
+    response = ask(follower(1, epoch=5, leader_id=2), QUESTION, version=2)
     partition = partition_of(response)
 
     assert response.error_code == 0

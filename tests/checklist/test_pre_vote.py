@@ -9,7 +9,7 @@ import pytest
 from kraftlib.consensus.events import Failure, RequestFailed, TimeoutReached
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role, Unattached
-from kraftlib.types import METADATA_TOPIC, ElectionState, LeaderAndEpoch, ReplicaKey
+from kraftlib.types import ElectionState, LeaderAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.vote import VoteRequest, VoteResponse
 from tests.consensus.build import (
@@ -20,9 +20,9 @@ from tests.consensus.build import (
     leader,
     outstanding_to,
     partition_of,
-    place,
     replica,
     reply,
+    told_of,
     vote_request,
 )
 
@@ -81,17 +81,6 @@ def test_a_pre_vote_is_granted_to_a_log_that_is_up_to_date(role: str, is_up_to_d
     assert (core.role, core.epoch, core.state.persisted) == before
 
 
-def pre_vote_answer(*, granted: bool, leader_id: int = -1) -> VoteResponse:
-    """An answer to a pre-vote."""
-    partition = VoteResponse.PartitionData(leader_id=leader_id, leader_epoch=EPOCH, vote_granted=granted)
-    endpoints = ()
-    if leader_id >= 0:
-        where = place(leader_id)
-        endpoints = (VoteResponse.NodeEndpoint(node_id=leader_id, host=where.host, port=where.port),)
-    topics = (VoteResponse.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),)
-    return VoteResponse(topics=topics, node_endpoints=endpoints)
-
-
 @pytest.mark.parametrize("how", ["answered", "below the protocol"])
 def test_a_peer_that_knows_no_pre_vote_makes_us_stand(how: str) -> None:
     """KafkaRaftClientPreVoteTest, UNSUPPORTED_VERSION: Candidate at once."""
@@ -145,7 +134,7 @@ def test_a_leader_without_a_place_stays_known_by_id() -> None:
 def test_an_answer_that_grants_and_names_a_leader_makes_a_follower() -> None:
     """KafkaRaftClientPreVoteTest, a granted answer that names a leader: row 7 of the common part wins."""
     core = prospective()
-    reply(core, 2, pre_vote_answer(granted=True, leader_id=3))
+    reply(core, 2, told_of(VoteResponse, 3, epoch=EPOCH, vote_granted=True))
 
     assert core.leader_and_epoch == LeaderAndEpoch(3, EPOCH)
 

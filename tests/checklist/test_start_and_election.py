@@ -14,7 +14,7 @@ from kraftlib.errors import InvariantError
 from kraftlib.records.batch import encode_batch
 from kraftlib.records.control import decode_control_batch
 from kraftlib.records.control_messages import LeaderChangeMessage
-from kraftlib.types import METADATA_TOPIC, ElectionState, LeaderAndEpoch, ReplicaKey
+from kraftlib.types import ElectionState, LeaderAndEpoch, ReplicaKey
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
 from kraftlib.wire.messages.fetch import FetchRequest
@@ -31,6 +31,7 @@ from tests.consensus.build import (
     replica,
     reply,
     requests,
+    told_of,
     vote_request,
     voter_set,
 )
@@ -56,12 +57,6 @@ def time_out(core: Replica) -> list[Any]:
 def resigned(*epochs: int, epoch: int = 5) -> Replica:
     """A replica that led that epoch before it was restarted."""
     return replica(*epochs, election=ElectionState(epoch=epoch, leader_id=1))
-
-
-def a_vote(*, epoch: int) -> VoteResponse:
-    """A vote for us."""
-    granted = VoteResponse.PartitionData(leader_id=-1, leader_epoch=epoch, vote_granted=True)
-    return VoteResponse(topics=(VoteResponse.TopicData(topic_name=METADATA_TOPIC, partitions=(granted,)),))
 
 
 # --- restarts --------------------------------------------------------------------------------------------------------
@@ -131,7 +126,7 @@ def test_a_vote_without_an_answer_is_asked_for_again_and_only_the_second_answer_
     second = outstanding_to(core, 2)
     assert second.correlation_id != first.correlation_id
     assert second.request == first.request
-    response = a_vote(epoch=1)
+    response = told_of(VoteResponse, epoch=1, vote_granted=True)
     core.handle(ResponseReceived(first.correlation_id, response), 710)
     assert core.role is Role.CANDIDATE
     core.handle(ResponseReceived(second.correlation_id, response), 720)

@@ -24,9 +24,8 @@ from kraftlib.consensus.transitions import (
 )
 from kraftlib.errors import InvariantError
 from kraftlib.records.batch import encode_batch
-from kraftlib.records.control import encode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord
-from kraftlib.types import METADATA_TOPIC, ElectionState, LeaderAndEpoch, ReplicaKey
+from kraftlib.types import ElectionState, LeaderAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 from kraftlib.wire.messages.vote import VoteResponse
@@ -45,7 +44,10 @@ from tests.consensus.build import (
     replica,
     reply,
     requests,
+    submit,
+    submit_controls,
     tell,
+    told_of,
     vote_request,
     voter_set,
 )
@@ -248,9 +250,7 @@ def leading_from(start: int, *voters: int | ReplicaKey) -> Replica:
 
 def own_end(core: Replica, end: int) -> None:
     """The leader has records up to there, all of them flushed."""
-    at = core.state.log.end_offset
-    batch = encode_batch([b"x"] * (end - at), timestamp_ms=0, base_offset=at, epoch=core.epoch)
-    core.handle(RecordsSubmitted((batch,), core.epoch), core.state.now_ms)
+    submit(core, end - core.state.log.end_offset)
     flush(core)
 
 
@@ -266,9 +266,7 @@ def fetch_at(core: Replica, replica_id: int, offset: int, *, directory_id: UUID 
 
 def change_voters(core: Replica, *voters: int) -> None:
     """A Voters record is appended, and flushed."""
-    end = core.state.log.end_offset
-    batch = encode_control_batch([voter_set(*voters).to_record()], timestamp_ms=0, base_offset=end, epoch=core.epoch)
-    core.handle(RecordsSubmitted((batch,), core.epoch), core.state.now_ms)
+    submit_controls(core, voter_set(*voters).to_record())
     flush(core)
 
 
@@ -382,9 +380,7 @@ def test_what_is_known_of_a_voter_is_kept_when_its_disk_becomes_known() -> None:
     role = core.state.role_state
     assert isinstance(role, Leader)
     known = [ReplicaKey(number, UUID(int=1_000 + number)) for number in (1, 2, 3)]
-    records = [KRaftVersionRecord(kraft_version=1), voter_set(*known).to_record()]
-    batch = encode_control_batch(records, timestamp_ms=0, base_offset=2, epoch=core.epoch)
-    core.handle(RecordsSubmitted((batch,), core.epoch), core.state.now_ms)
+    submit_controls(core, KRaftVersionRecord(kraft_version=1), voter_set(*known).to_record())
 
     assert (role.progress[2].key, role.progress[2].end_offset) == (known[1], 2)
     assert role.observers == {}
@@ -401,8 +397,7 @@ def test_an_answer_to_a_binding_vote_is_final() -> None:
     core = replica(1, voters=voter_set(1, 2, 3, 4, 5), election=ElectionState(epoch=5, voted_key=OWN))
     number = outstanding_to(core, 2).correlation_id
     answer_vote(core, 2, granted=False, pre_vote=False)
-    partition = VoteResponse.PartitionData(leader_id=-1, leader_epoch=5, vote_granted=True)
-    again = VoteResponse(topics=(VoteResponse.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),))
+    again = told_of(VoteResponse, epoch=5, vote_granted=True)
     core.handle(ResponseReceived(number, again), core.state.now_ms)
 
     tally = core.state.role_state.tally  # type: ignore[union-attr]
@@ -415,13 +410,12 @@ def test_a_resigned_leader_is_done_with_who_acknowledged_and_no_stranger_counts(
     core = resigned()
     role: Any = core.state.role_state
     assert role.unacknowledged == {2, 3}
-    partition = EndQuorumEpochResponse.PartitionData(leader_id=1, leader_epoch=5)
-    topics = (EndQuorumEpochResponse.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),)
-    actions = reply(core, 2, EndQuorumEpochResponse(topics=topics))
+    response = told_of(EndQuorumEpochResponse, 1, epoch=5)
+    actions = reply(core, 2, response)
     assert role.unacknowledged == {3}
     assert not requests(actions, EndQuorumEpochRequest)
     before = core.state.role_state
-    core.handle(ResponseReceived(99_999, EndQuorumEpochResponse(topics=topics)), core.state.now_ms)
+    core.handle(ResponseReceived(99_999, response), core.state.now_ms)
 
     assert core.state.role_state is before
     assert role.unacknowledged == {3}
@@ -438,9 +432,7 @@ def test_a_leader_submits_only_what_changes_something() -> None:
     request = update_request(2, 7, epoch=1)
     actions = tell(core, request)
     (submitted,) = [action for action in actions if isinstance(action, SubmitControl)]
-    end = core.state.log.end_offset
-    batch = encode_control_batch(submitted.records, timestamp_ms=0, base_offset=end, epoch=1)
-    core.handle(RecordsSubmitted((batch,), 1), core.state.now_ms)
+    submit_controls(core, *submitted.records)
     flush(core)
     fetch_at(core, 3, core.state.log.end_offset, directory_id=UUID(int=1_003))
 

@@ -7,12 +7,20 @@ from typing import Any
 
 from kraftlib.config import RaftConfig
 from kraftlib.consensus.actions import AdvanceHighWatermark, SendRecords, SendRequest, SendResponse
-from kraftlib.consensus.events import Flushed, RequestReceived, ResponseReceived, SnapshotChunkWritten, TimeoutReached
+from kraftlib.consensus.events import (
+    Flushed,
+    RecordsSubmitted,
+    RequestReceived,
+    ResponseReceived,
+    SnapshotChunkWritten,
+    TimeoutReached,
+)
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Download, Follower, Leader, Role
 from kraftlib.consensus.voters import Voter, VoterSet
 from kraftlib.records.batch import Batch, encode_batch
+from kraftlib.records.control import encode_control_batch
 from kraftlib.types import (
     METADATA_TOPIC,
     METADATA_TOPIC_ID,
@@ -35,8 +43,7 @@ NOW_MS = 1_000
 OTHER = OffsetAndEpoch(offset=10, epoch=2)
 SNAPSHOT = OffsetAndEpoch(offset=10, epoch=3)
 LONG, EQUAL, SHORT = (9, 1), (2, 1), (1, 1)
-"""Ends of an asker's log, beside our own of two records of epoch 1."""
-"""One that replicas of the tests send each other."""
+"""Ends of an asker's log, (offset, epoch), beside our own of two records of epoch 1."""
 
 
 def place(replica_id: int) -> Endpoint:
@@ -127,8 +134,7 @@ def as_follower(core: Replica) -> Follower:
 def answer_vote(core: Replica, voter_id: int, *, granted: bool, pre_vote: bool, now_ms: int | None = None) -> list[Any]:
     """Answer the Vote that is outstanding to a voter."""
     outstanding = outstanding_to(core, voter_id)
-    partition = VoteResponse.PartitionData(leader_id=-1, leader_epoch=core.epoch, vote_granted=granted)
-    response = VoteResponse(topics=(VoteResponse.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),))
+    response = told_of(VoteResponse, epoch=core.epoch, vote_granted=granted)
     assert outstanding.request.topics[0].partitions[0].pre_vote is pre_vote
     event = ResponseReceived(outstanding.correlation_id, response)
     return core.handle(event, core.state.now_ms if now_ms is None else now_ms)
@@ -271,6 +277,13 @@ def snapshot_chunk(
     return response(topics=(topic,), node_endpoints=endpoints_of(response, leader_id))
 
 
+def told_of(kind: Any, leader_id: int = -1, *, epoch: int, error: int = 0, **fields: Any) -> Any:
+    """An answer to Vote, BeginQuorumEpoch or EndQuorumEpoch that names this leader, and where it is reached."""
+    partition = kind.PartitionData(error_code=error, leader_id=leader_id, leader_epoch=epoch, **fields)
+    topic = kind.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
+    return kind(topics=(topic,), node_endpoints=endpoints_of(kind, leader_id))
+
+
 def endpoints_of(response: Any, leader_id: int) -> tuple[Any, ...]:
     """Where a response says that the leader is reached, if it names one."""
     if leader_id < 0:
@@ -302,6 +315,19 @@ def reply(core: Replica, destination: int, response: Any, *, now_ms: int | None 
     """Answer what a core has outstanding to a destination."""
     now_ms = core.state.now_ms if now_ms is None else now_ms
     return core.handle(ResponseReceived(outstanding_to(core, destination).correlation_id, response), now_ms)
+
+
+def submit(core: Replica, count: int = 1) -> list[Any]:
+    """Records of the application reach a leader; its disk does not have them yet."""
+    records = batch(core.state.log.end_offset, core.epoch, count)
+    return core.handle(RecordsSubmitted((records,), core.epoch), core.state.now_ms)
+
+
+def submit_controls(core: Replica, *records: Any) -> list[Any]:
+    """A batch of control records reaches a leader."""
+    end = core.state.log.end_offset
+    controls = encode_control_batch(records, timestamp_ms=0, base_offset=end, epoch=core.epoch)
+    return core.handle(RecordsSubmitted((controls,), core.epoch), core.state.now_ms)
 
 
 def flush(core: Replica) -> list[Any]:

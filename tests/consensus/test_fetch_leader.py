@@ -21,7 +21,6 @@ from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.voter_changes import is_caught_up
 from kraftlib.consensus.voters import VoterSet
 from kraftlib.errors import InvariantError
-from kraftlib.records.batch import encode_batch
 from kraftlib.types import METADATA_TOPIC_ID, ElectionState, OffsetAndEpoch, ReplicaKey
 from kraftlib.wire import frames
 from kraftlib.wire.apis import ErrorCode
@@ -43,6 +42,7 @@ from tests.consensus.build import (
     partition_of,
     pending_requests,
     replica,
+    submit,
     tell,
     vote_request,
     voter_set,
@@ -118,13 +118,6 @@ def test_a_voter_that_forgets_what_it_has_acknowledged_is_noticed_and_counts_for
         assert core.state.refused.get(WENT_BACK, 0) == complaints
 
 
-def append(core: Replica, count: int) -> None:
-    """Let a leader take a few records, which its disk does not have yet."""
-    log = core.state.log
-    batch = encode_batch([b"x"] * count, timestamp_ms=0, base_offset=log.end_offset, epoch=core.epoch)
-    core.handle(RecordsSubmitted((batch,), core.epoch), core.state.now_ms)
-
-
 def new_voters(core: Replica, voters: VoterSet) -> None:
     """Let a voter set stand in the log of a leader, as if it had just been appended."""
     known = core.state.log.voters
@@ -135,7 +128,7 @@ def new_voters(core: Replica, voters: VoterSet) -> None:
 def longer(count: int = 2) -> Replica:
     """A leader of epoch 1 with a few records behind the first of its epoch, all of it flushed."""
     core = leader()
-    append(core, count)
+    submit(core, count)
     flush(core)
     return core
 
@@ -145,7 +138,7 @@ def test_how_far_a_replica_is_and_when_it_asked_is_kept_for_voters_and_observers
     for replica_id in (2, 9):
         core = longer()
         state, role = core.state, as_leader(core)
-        append(core, 1)
+        submit(core, 1)
         assert state.log.flushed_offset < state.log.end_offset
         state.now_ms += 5
         record_progress(state, role, ReplicaKey(replica_id), state.log.flushed_offset)
@@ -183,7 +176,7 @@ def test_the_high_watermark_neither_falls_nor_is_told_twice() -> None:
     assert record_progress(state, role, ReplicaKey(3), end_offset - 1) == []
     assert record_progress(state, role, ReplicaKey(2), end_offset - 1) == []
     assert (state.high_watermark, state.committed_offset) == (end_offset, end_offset)
-    append(core, 1)
+    submit(core, 1)
     flush(core)
     assert commits(record_progress(state, role, ReplicaKey(3), end_offset + 1)) == [end_offset + 1]
 
@@ -304,12 +297,6 @@ def test_the_first_other_voter_has_its_time_and_a_later_one_takes_none_from_the_
 def of_topics(*topics: FetchRequest.FetchTopic) -> FetchRequest:
     """A Fetch of these topics."""
     return attrs.evolve(fetch_request(epoch=1, offset=0, last_epoch=0), topics=topics)
-
-
-def submit(core: Replica, count: int = 1) -> list[object]:
-    """Hand records to a leader."""
-    records = batch(core.state.log.end_offset, core.epoch, count)
-    return core.handle(RecordsSubmitted((records,), core.epoch), core.state.now_ms)
 
 
 # --- the leader's side -----------------------------------------------------------------------------------------------

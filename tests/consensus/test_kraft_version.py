@@ -9,14 +9,24 @@ import attrs
 import pytest
 
 from kraftlib.consensus.actions import SendResponse, SubmitControl
-from kraftlib.consensus.events import RecordsSubmitted, ResignRequested, TimeoutReached
+from kraftlib.consensus.events import ResignRequested, TimeoutReached
 from kraftlib.consensus.replica import Replica
-from kraftlib.records.control import encode_control_batch
 from kraftlib.types import ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.raft_voters import UpdateRaftVoterRequest
 from kraftlib.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
-from tests.consensus.build import LISTENER, as_leader, ask, fetch_request, flush, follower, leader, place, tell
+from tests.consensus.build import (
+    LISTENER,
+    as_leader,
+    ask,
+    fetch_request,
+    flush,
+    follower,
+    leader,
+    place,
+    submit_controls,
+    tell,
+)
 
 DISKS = {number: UUID(int=1_000 + number) for number in (1, 2, 3)}
 
@@ -68,10 +78,7 @@ def static_leader(*introduced: int) -> Replica:
 def append_submitted(core: Replica, actions: list[Any]) -> None:
     """Do what the executor does with SubmitControl."""
     submitted = next(action for action in actions if isinstance(action, SubmitControl))
-    batch = encode_control_batch(
-        submitted.records, timestamp_ms=0, base_offset=core.state.log.end_offset, epoch=core.epoch
-    )
-    core.handle(RecordsSubmitted((batch,), core.epoch), core.state.now_ms)
+    submit_controls(core, *submitted.records)
     flush(core)
 
 

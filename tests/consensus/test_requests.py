@@ -8,7 +8,7 @@ import pytest
 from kraftlib.consensus.events import TimeoutReached
 from kraftlib.consensus.requests import Answer, bootstrap_servers, common_part, error_name, read_answer
 from kraftlib.consensus.roles import Role
-from kraftlib.types import METADATA_TOPIC, ElectionState, Endpoint, LeaderAndEpoch
+from kraftlib.types import ElectionState, Endpoint, LeaderAndEpoch
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
 from kraftlib.wire.messages.vote import VoteRequest, VoteResponse
@@ -23,6 +23,7 @@ from tests.consensus.build import (
     replica,
     reply,
     requests,
+    told_of,
 )
 
 
@@ -104,10 +105,7 @@ def test_a_voter_whose_disk_was_replaced_is_not_asked_in_a_hot_loop() -> None:
     core = replica(1)
     core.handle(TimeoutReached(), core.deadline_ms() or 0)
     assert core.role is Role.PROSPECTIVE
-    partition = VoteResponse.PartitionData(
-        error_code=ErrorCode.INVALID_VOTER_KEY, leader_id=-1, leader_epoch=core.epoch
-    )
-    response = VoteResponse(topics=(VoteResponse.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),))
+    response = told_of(VoteResponse, epoch=core.epoch, error=ErrorCode.INVALID_VOTER_KEY)
 
     assert requests(reply(core, 2, response), VoteRequest) == []
     later = core.handle(TimeoutReached(), core.deadline_ms() or 0)
@@ -131,9 +129,8 @@ def test_an_answer_without_exactly_our_partition_grants_nothing(count: int) -> N
     """Nor is it asked for once more at once."""
     core = replica(1)
     core.handle(TimeoutReached(), core.deadline_ms() or 0)
-    partition = VoteResponse.PartitionData(leader_id=-1, leader_epoch=core.epoch, vote_granted=True)
-    topic = VoteResponse.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
-    actions = reply(core, 2, VoteResponse(topics=(topic,) * count))
+    response = told_of(VoteResponse, epoch=core.epoch, vote_granted=True)
+    actions = reply(core, 2, attrs.evolve(response, topics=response.topics * count))
 
     assert core.role is Role.PROSPECTIVE
     assert requests(actions, VoteRequest) == []
@@ -173,8 +170,7 @@ def test_the_rest_of_an_answer_counts_only_without_an_error_in_our_epoch(answer:
 
 def test_the_leader_of_id_0_is_somebody() -> None:
     """Nobody is -1."""
-    partition = VoteResponse.PartitionData(leader_id=0, leader_epoch=5)
-    response = VoteResponse(topics=(VoteResponse.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),))
+    response = told_of(VoteResponse, 0, epoch=5)
     answer, _ = read_answer(replica().state, response, response.topics[0].partitions[0])
 
     assert answer.leader_id == 0

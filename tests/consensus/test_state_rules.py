@@ -16,7 +16,7 @@ from kraftlib.consensus.roles import Candidate, Prospective, Resigned, Role
 from kraftlib.consensus.voters import VoterSet
 from kraftlib.records.control import decode_control_batch, encode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord, LeaderChangeMessage, VotersRecord
-from kraftlib.types import METADATA_TOPIC, Endpoint, LeaderAndEpoch, ReplicaKey
+from kraftlib.types import Endpoint, LeaderAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
@@ -31,7 +31,6 @@ from tests.consensus.build import (
     ask,
     begin_request,
     end_request,
-    endpoints_of,
     fetch_request,
     flush,
     follower,
@@ -44,6 +43,7 @@ from tests.consensus.build import (
     reply,
     requests,
     tell,
+    told_of,
     vote_request,
     voter_set,
 )
@@ -196,9 +196,7 @@ def doubting_follower(voters: VoterSet | None = None) -> tuple[Replica, Prospect
 
 def refuse_pre_vote(core: Replica, voter_id: int, error: ErrorCode = ErrorCode.NONE) -> None:
     """Let a voter refuse since replica 3 leads, and say where that is."""
-    partition = VoteResponse.PartitionData(error_code=error, leader_id=3, leader_epoch=5, vote_granted=False)
-    topic = VoteResponse.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
-    reply(core, voter_id, VoteResponse(topics=(topic,), node_endpoints=endpoints_of(VoteResponse, 3)))
+    reply(core, voter_id, told_of(VoteResponse, 3, epoch=5, error=error))
 
 
 @pytest.mark.parametrize("make", [begin_request, end_request])

@@ -12,7 +12,7 @@ from kraftlib.consensus.actions import PersistElection, SendResponse
 from kraftlib.consensus.events import Failure, RequestFailed, ResponseReceived, TimeoutReached
 from kraftlib.consensus.roles import Candidate, Prospective, Role
 from kraftlib.records.batch import encode_batch
-from kraftlib.types import METADATA_TOPIC, ElectionState, ReplicaKey
+from kraftlib.types import ElectionState, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.vote import VoteRequest, VoteResponse
 from tests.consensus.build import (
@@ -32,6 +32,7 @@ from tests.consensus.build import (
     reply,
     requests,
     tell,
+    told_of,
     vote_request,
     voter_set,
 )
@@ -134,9 +135,7 @@ def test_an_answer_to_an_earlier_election_counts_for_nothing() -> None:
     old = outstanding_to(core, 2).correlation_id
     answer_vote(core, 3, granted=True, pre_vote=True)
     assert core.role is Role.CANDIDATE
-    partition = VoteResponse.PartitionData(leader_id=-1, leader_epoch=6, vote_granted=True)
-    response = VoteResponse(topics=(VoteResponse.TopicData(topic_name="__cluster_metadata", partitions=(partition,)),))
-    core.handle(ResponseReceived(old, response), core.state.now_ms)
+    core.handle(ResponseReceived(old, told_of(VoteResponse, epoch=6, vote_granted=True)), core.state.now_ms)
 
     assert core.role is Role.CANDIDATE
 
@@ -292,10 +291,7 @@ def test_a_vote_says_who_asks_whom_and_with_which_log() -> None:
 
 def test_a_grant_beside_an_error_counts_for_nothing() -> None:
     core = in_role("candidate")
-    partition = VoteResponse.PartitionData(
-        error_code=ErrorCode.INVALID_VOTER_KEY, leader_id=-1, leader_epoch=5, vote_granted=True
-    )
-    reply(core, 2, VoteResponse(topics=(VoteResponse.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),)))
+    reply(core, 2, told_of(VoteResponse, epoch=5, error=ErrorCode.INVALID_VOTER_KEY, vote_granted=True))
 
     assert core.role is Role.CANDIDATE
 

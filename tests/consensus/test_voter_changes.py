@@ -11,7 +11,6 @@ import pytest
 from kraftlib.consensus.actions import SendRecords, SendResponse, SubmitControl
 from kraftlib.consensus.events import (
     Failure,
-    RecordsSubmitted,
     RequestFailed,
     RequestReceived,
     RetentionDue,
@@ -23,8 +22,6 @@ from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role
 from kraftlib.consensus.voter_changes import read_listeners
 from kraftlib.errors import InvariantError
-from kraftlib.records.batch import encode_batch
-from kraftlib.records.control import encode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, OffsetAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
@@ -43,6 +40,8 @@ from tests.consensus.build import (
     replica,
     reply,
     requests,
+    submit,
+    submit_controls,
     tell,
     voter_set,
 )
@@ -115,16 +114,12 @@ def supports(low: int, high: int) -> ApiVersionsResponse:
 def append_submitted(core: Replica, actions: list[Any]) -> list[Any]:
     """Do what the executor does with SubmitControl."""
     submitted = next(action for action in actions if isinstance(action, SubmitControl))
-    batch = encode_control_batch(
-        submitted.records, timestamp_ms=0, base_offset=core.state.log.end_offset, epoch=core.epoch
-    )
-    return core.handle(RecordsSubmitted((batch,), core.epoch), core.state.now_ms)
+    return submit_controls(core, *submitted.records)
 
 
 def append_one(core: Replica) -> None:
     """Append a record that only this replica has, durably."""
-    batch = encode_batch([b"x"], timestamp_ms=0, base_offset=core.state.log.end_offset, epoch=core.epoch)
-    core.handle(RecordsSubmitted((batch,), core.epoch), core.state.now_ms)
+    submit(core)
     flush(core)
 
 
@@ -633,11 +628,5 @@ def test_an_update_does_not_overtake_another_that_waits_to_be_appended() -> None
 def test_a_leader_stops_before_it_writes_voters_of_whom_two_have_changed() -> None:
     """No follower would take them, and what is behind them would never be committed."""
     core = dynamic_leader()
-    batch = encode_control_batch(
-        (voter_set(key(1), key(4), key(5)).to_record(),),
-        timestamp_ms=0,
-        base_offset=core.state.log.end_offset,
-        epoch=core.epoch,
-    )
     with pytest.raises(InvariantError, match="more than one voter would change at once"):
-        core.handle(RecordsSubmitted((batch,), core.epoch), core.state.now_ms)
+        submit_controls(core, voter_set(key(1), key(4), key(5)).to_record())

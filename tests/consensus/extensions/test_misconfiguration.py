@@ -45,6 +45,7 @@ from tests.consensus.build import (
     outstanding_to,
     replica,
     reply,
+    told_of,
     vote_request,
     voter_set,
 )
@@ -287,9 +288,7 @@ def test_a_request_for_another_replica_or_disk_is_warned_of(
 def test_who_reaches_another_replica_than_it_meant_is_told_so(caplog: pytest.LogCaptureFixture) -> None:
     core = in_role("prospective")
     for _ in range(2):
-        partition = VoteResponse.PartitionData(error_code=ErrorCode.INVALID_VOTER_KEY, leader_id=-1, leader_epoch=5)
-        topic = VoteResponse.TopicData(topic_name="__cluster_metadata", partitions=(partition,))
-        reply(core, 2, VoteResponse(topics=(topic,)))
+        reply(core, 2, told_of(VoteResponse, epoch=5, error=ErrorCode.INVALID_VOTER_KEY))
         wait(core)
 
     assert core.state.refused == {"not the replica that was meant": 2}
