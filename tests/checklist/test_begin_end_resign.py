@@ -121,9 +121,7 @@ def test_a_leader_that_resigned_serves_nobody_and_leaves_the_epoch_in_time() -> 
     ],
 )
 def test_only_the_leader_of_an_epoch_resigns_it(core: Replica, epoch: int) -> None:
-    """testResignInOlderEpochIgnored, testCannotResignWithLargerEpochThanCurrentEpoch, testCannotResignIfNotLeader,
-    testCannotResignIfObserver: the core ignores what the client refuses.
-    """
+    """The core ignores what the client refuses."""
     before = core.role, core.epoch
 
     assert not requests(core.handle(ResignRequested(epoch), core.state.now_ms), EndQuorumEpochRequest)

@@ -58,9 +58,7 @@ def detach(core: Replica) -> list[Any]:
     ],
 )
 def test_what_was_not_written_is_dropped_when_leadership_is_lost(change: Any) -> None:
-    """testAccumulatorClearedAfterBecomingFollower, testAccumulatorClearedAfterBecomingVoted,
-    testAccumulatorClearedAfterBecomingUnattached: the core says so, and the accumulator is closed and gone.
-    """
+    """The core says so, and the accumulator is closed and gone."""
     core = leader(1)
     epoch = core.epoch
     assert RefuseAppends(epoch) in change(core)

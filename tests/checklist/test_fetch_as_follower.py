@@ -106,9 +106,6 @@ def test_an_observer_appends_as_a_voter_does() -> None:
     ],
 )
 def test_records_that_come_late_are_not_appended(change: Any) -> None:
-    """testFetchResponseIgnoredAfterBecomingCandidate,
-    testFetchResponseIgnoredAfterBecomingFollowerOfDifferentLeader.
-    """
     core = follower(1, epoch=5, leader_id=2)
     number = outstanding_to(core, 2).correlation_id
     change(core)

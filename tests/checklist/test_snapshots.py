@@ -144,10 +144,7 @@ def snapshot_request(
     ],
 )
 def test_a_snapshot_that_cannot_be_sent_is_said_so(changes: dict[str, Any], error: ErrorCode) -> None:
-    """testFetchSnapshotRequestMissingSnapshot, testFetchSnapshotRequestBootstrapSnapshot,
-    testFetchSnapshotRequestUnknownPartition, testFetchSnapshotRequestWithInvalidPosition,
-    testFetchSnapshotRequestWithOlderEpoch, testFetchSnapshotRequestWithNewerEpoch: with empty records.
-    """
+    """With empty records."""
     core = leader(log=log_behind_snapshot(1, snapshots=(BOOTSTRAP_SNAPSHOT, SNAPSHOT)))
     partition = partition_of(ask(core, snapshot_request(**({"epoch": core.epoch} | changes))))
 
