@@ -105,21 +105,15 @@ def test_a_leader_that_resigned_serves_nobody_and_leaves_the_epoch_in_time() -> 
     assert core.leader_and_epoch == LeaderAndEpoch(None, epoch + 1)
 
 
-@pytest.mark.parametrize(
-    ("core", "epoch"),
-    [
-        (leader(1), 1),
-        (leader(1), 9),
-        (follower(1, epoch=5, leader_id=2), 5),
-        (follower(1, epoch=5, leader_id=2, own_id=9), 5),
-    ],
-    ids=[
-        "testResignInOlderEpochIgnored",
-        "testCannotResignWithLargerEpochThanCurrentEpoch",
-        "testCannotResignIfNotLeader",
-        "testCannotResignIfObserver",
-    ],
-)
+NOT_OURS_TO_RESIGN = {
+    "testResignInOlderEpochIgnored": (leader(1), 1),
+    "testCannotResignWithLargerEpochThanCurrentEpoch": (leader(1), 9),
+    "testCannotResignIfNotLeader": (follower(1, epoch=5, leader_id=2), 5),
+    "testCannotResignIfObserver": (follower(1, epoch=5, leader_id=2, own_id=9), 5),
+}
+
+
+@pytest.mark.parametrize(("core", "epoch"), NOT_OURS_TO_RESIGN.values(), ids=NOT_OURS_TO_RESIGN)
 def test_only_the_leader_of_an_epoch_resigns_it(core: Replica, epoch: int) -> None:
     """The core ignores what the client refuses."""
     before = core.role, core.epoch

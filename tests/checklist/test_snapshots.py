@@ -124,25 +124,17 @@ def snapshot_request(
     return kind(cluster_id="cluster", replica_id=replica_id, max_bytes=max_bytes, topics=topics)
 
 
-@pytest.mark.parametrize(
-    ("changes", "error"),
-    [
-        ({"snapshot_id": snapshot(11, 1)}, ErrorCode.SNAPSHOT_NOT_FOUND),
-        ({"snapshot_id": BOOTSTRAP_SNAPSHOT}, ErrorCode.SNAPSHOT_NOT_FOUND),
-        ({"topic": "other"}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        ({"position": -1}, ErrorCode.POSITION_OUT_OF_RANGE),
-        ({"epoch": 1}, ErrorCode.FENCED_LEADER_EPOCH),
-        ({"epoch": 3}, ErrorCode.UNKNOWN_LEADER_EPOCH),
-    ],
-    ids=[
-        "testFetchSnapshotRequestMissingSnapshot",
-        "testFetchSnapshotRequestBootstrapSnapshot",
-        "testFetchSnapshotRequestUnknownPartition",
-        "testFetchSnapshotRequestWithInvalidPosition",
-        "testFetchSnapshotRequestWithOlderEpoch",
-        "testFetchSnapshotRequestWithNewerEpoch",
-    ],
-)
+NOT_SENT: dict[str, tuple[dict[str, Any], ErrorCode]] = {
+    "testFetchSnapshotRequestMissingSnapshot": ({"snapshot_id": snapshot(11, 1)}, ErrorCode.SNAPSHOT_NOT_FOUND),
+    "testFetchSnapshotRequestBootstrapSnapshot": ({"snapshot_id": BOOTSTRAP_SNAPSHOT}, ErrorCode.SNAPSHOT_NOT_FOUND),
+    "testFetchSnapshotRequestUnknownPartition": ({"topic": "other"}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    "testFetchSnapshotRequestWithInvalidPosition": ({"position": -1}, ErrorCode.POSITION_OUT_OF_RANGE),
+    "testFetchSnapshotRequestWithOlderEpoch": ({"epoch": 1}, ErrorCode.FENCED_LEADER_EPOCH),
+    "testFetchSnapshotRequestWithNewerEpoch": ({"epoch": 3}, ErrorCode.UNKNOWN_LEADER_EPOCH),
+}
+
+
+@pytest.mark.parametrize(("changes", "error"), NOT_SENT.values(), ids=NOT_SENT)
 def test_a_snapshot_that_cannot_be_sent_is_said_so(changes: dict[str, Any], error: ErrorCode) -> None:
     """With empty records."""
     core = leader(log=log_behind_snapshot(1, snapshots=(BOOTSTRAP_SNAPSHOT, SNAPSHOT)))

@@ -21,7 +21,7 @@ from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.voter_changes import is_caught_up
 from kraftlib.consensus.voters import VoterSet
 from kraftlib.errors import InvariantError
-from kraftlib.types import METADATA_TOPIC_ID, ElectionState, OffsetAndEpoch, ReplicaKey
+from kraftlib.types import ElectionState, OffsetAndEpoch, ReplicaKey
 from kraftlib.wire import frames
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest
@@ -302,42 +302,25 @@ def of_topics(*topics: FetchRequest.FetchTopic) -> FetchRequest:
 # --- the leader's side -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("request_", "version", "error"),
-    [
-        (fetch_request(epoch=1, offset=0, last_epoch=0, cluster_id="other"), 18, ErrorCode.INCONSISTENT_CLUSTER_ID),
-        (
-            fetch_request(epoch=1, offset=0, last_epoch=0, topic_id=METADATA_TOPIC_ID.__class__(int=2)),
-            18,
-            ErrorCode.INVALID_REQUEST,
-        ),
-        (fetch_request(epoch=1, offset=0, last_epoch=0), 12, ErrorCode.INVALID_REQUEST),
-        (of_topics(), 18, ErrorCode.INVALID_REQUEST),
-        (of_topics(TOPIC, TOPIC), 18, ErrorCode.INVALID_REQUEST),
-        (of_topics(attrs.evolve(TOPIC, partitions=())), 18, ErrorCode.INVALID_REQUEST),
-        (of_topics(attrs.evolve(TOPIC, partitions=TOPIC.partitions * 2)), 18, ErrorCode.INVALID_REQUEST),
-        (
-            of_topics(attrs.evolve(TOPIC, partitions=(attrs.evolve(TOPIC.partitions[0], partition=1),))),
-            18,
-            ErrorCode.INVALID_REQUEST,
-        ),
-    ],
-    ids=[
-        "other cluster",
-        "other topic",
-        "topic by name",
-        "no topic",
-        "two topics",
-        "no partition",
-        "two partitions",
-        "other partition",
-    ],
-)
-def test_a_fetch_of_something_else_is_refused_at_top_level(
-    request_: FetchRequest, version: int, error: ErrorCode
-) -> None:
+OURS = {"epoch": 1, "offset": 0, "last_epoch": 0}
+
+OF_SOMETHING_ELSE = {
+    "other cluster": fetch_request(**OURS, cluster_id="other"),
+    "other topic": fetch_request(**OURS, topic_id=UUID(int=2)),
+    "topic by name": fetch_request(**OURS),
+    "no topic": of_topics(),
+    "two topics": of_topics(TOPIC, TOPIC),
+    "no partition": of_topics(attrs.evolve(TOPIC, partitions=())),
+    "two partitions": of_topics(attrs.evolve(TOPIC, partitions=TOPIC.partitions * 2)),
+    "other partition": of_topics(attrs.evolve(TOPIC, partitions=(attrs.evolve(TOPIC.partitions[0], partition=1),))),
+}
+
+
+@pytest.mark.parametrize("what", OF_SOMETHING_ELSE)
+def test_a_fetch_of_something_else_is_refused_at_top_level(what: str) -> None:
     """No topics, no state (KIP-595, Fetch)."""
-    response = ask(leader(), request_, version=version)
+    response = ask(leader(), OF_SOMETHING_ELSE[what], version=12 if what == "topic by name" else 18)
+    error = ErrorCode.INCONSISTENT_CLUSTER_ID if what == "other cluster" else ErrorCode.INVALID_REQUEST
 
     assert (response.error_code, response.responses) == (error, ())
 

@@ -244,23 +244,16 @@ def test_voters_speak_from_an_epoch_that_is_not_over() -> None:
     assert voter_only_error(state, 5, 2) == ErrorCode.NONE
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [
-        vote_request(epoch=9, last=(9, 1), cluster_id=None),
-        vote_request(epoch=9, last=(9, 1), voter_id=3),
-        begin_request(epoch=9, voter_id=3, leader_id=2),
-        begin_request(epoch=9, leader_id=2, cluster_id=None),
-        fetch_request(epoch=5, offset=1, last_epoch=1, cluster_id=None),
-    ],
-    ids=[
-        "vote without cluster",
-        "vote for another",
-        "begin for another",
-        "begin without cluster",
-        "fetch without cluster",
-    ],
-)
+VAGUE = {
+    "vote without cluster": vote_request(epoch=9, last=(9, 1), cluster_id=None),
+    "vote for another": vote_request(epoch=9, last=(9, 1), voter_id=3),
+    "begin for another": begin_request(epoch=9, voter_id=3, leader_id=2),
+    "begin without cluster": begin_request(epoch=9, leader_id=2, cluster_id=None),
+    "fetch without cluster": fetch_request(epoch=5, offset=1, last_epoch=1, cluster_id=None),
+}
+
+
+@pytest.mark.parametrize("request_", VAGUE.values(), ids=VAGUE)
 def test_strict_mode_refuses_before_it_believes_and_closes_the_connection(request_: object) -> None:
     """Kafka serves a null cluster id, and believes the epoch of a misdirected Vote (scenario E16, M11, I17)."""
     lenient, strict = follower(1, epoch=5, leader_id=2), follower(1, epoch=5, leader_id=2, strict=True)
