@@ -11,19 +11,16 @@ from kraftlib.analysis.files import find_files
 from kraftlib.analysis.log_files import LogFile
 from kraftlib.analysis.marks import IndexMarks, WalkMarks, walk_file
 from kraftlib.analysis.options import Bounds, Range
-from tests.analysis.logs import values_batch, write_log
+from tests.analysis.test_cuts import a_file
 from tests.captured import DATA
 
-SIZE = 3_000
 ENTRY = struct.Struct(">ii")
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> LogFile:
     """Twenty batches of two records each; every second one is in the index."""
-    batches = [values_batch([bytes(SIZE), b"v"], base_offset=10 + 2 * n, epoch=1 + n // 5) for n in range(20)]
-    write_log(tmp_path, batches, index=True)
-    return find_files(tmp_path)[0]
+    return a_file(tmp_path)
 
 
 def index_path(file: LogFile) -> Path:

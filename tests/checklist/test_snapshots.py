@@ -11,7 +11,7 @@ from kraftlib.consensus.events import ResponseReceived, SnapshotChunkWritten, Ti
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Follower, Role
-from kraftlib.types import BOOTSTRAP_SNAPSHOT, METADATA_TOPIC, LeaderAndEpoch, OffsetAndEpoch
+from kraftlib.types import BOOTSTRAP_SNAPSHOT, LeaderAndEpoch, OffsetAndEpoch
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
@@ -27,6 +27,7 @@ from tests.consensus.build import (
     place,
     reply,
     snapshot_chunk,
+    snapshot_request,
     tell,
     voter_set,
 )
@@ -104,26 +105,6 @@ def test_a_listener_that_falls_behind_again_gets_the_next_snapshot(feeds: Rig) -
 # --- FetchSnapshot, the leader ---------------------------------------------------------------------------------------
 
 
-def snapshot_request(
-    *,
-    epoch: int,
-    snapshot_id: OffsetAndEpoch = SNAPSHOT,
-    position: int = 0,
-    max_bytes: int = 1_000,
-    topic: str = METADATA_TOPIC,
-    replica_id: int = 2,
-) -> FetchSnapshotRequest:
-    """A FetchSnapshot."""
-    kind = FetchSnapshotRequest
-    partition = kind.PartitionSnapshot(
-        current_leader_epoch=epoch,
-        snapshot_id=kind.SnapshotId(end_offset=snapshot_id.offset, epoch=snapshot_id.epoch),
-        position=position,
-    )
-    topics = (kind.TopicSnapshot(name=topic, partitions=(partition,)),)
-    return kind(cluster_id="cluster", replica_id=replica_id, max_bytes=max_bytes, topics=topics)
-
-
 NOT_SENT: dict[str, tuple[dict[str, Any], ErrorCode]] = {
     "testFetchSnapshotRequestMissingSnapshot": ({"snapshot_id": snapshot(11, 1)}, ErrorCode.SNAPSHOT_NOT_FOUND),
     "testFetchSnapshotRequestBootstrapSnapshot": ({"snapshot_id": BOOTSTRAP_SNAPSHOT}, ErrorCode.SNAPSHOT_NOT_FOUND),
@@ -138,7 +119,7 @@ NOT_SENT: dict[str, tuple[dict[str, Any], ErrorCode]] = {
 def test_a_snapshot_that_cannot_be_sent_is_said_so(changes: dict[str, Any], error: ErrorCode) -> None:
     """With empty records."""
     core = leader(log=log_behind_snapshot(1, snapshots=(BOOTSTRAP_SNAPSHOT, SNAPSHOT)))
-    partition = partition_of(ask(core, snapshot_request(**({"epoch": core.epoch} | changes))))
+    partition = partition_of(ask(core, snapshot_request(**({"snapshot_id": SNAPSHOT, "epoch": core.epoch} | changes))))
 
     assert (partition.error_code, partition.unaligned_records) == (error, b"")
     assert (partition.current_leader.leader_id, partition.current_leader.leader_epoch) == (1, core.epoch)
@@ -147,7 +128,7 @@ def test_a_snapshot_that_cannot_be_sent_is_said_so(changes: dict[str, Any], erro
 def test_a_follower_sends_no_snapshot_and_names_the_leader() -> None:
     """testFetchSnapshotRequestAsFollower."""
     core = follower(epoch=5, leader_id=3, log=log_behind_snapshot(1))
-    response = ask(core, snapshot_request(epoch=5))
+    response = ask(core, snapshot_request(SNAPSHOT, epoch=5))
     partition = partition_of(response)
 
     assert partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -352,7 +352,7 @@ def requests(actions: list[Any], kind: type) -> list[SendRequest]:
     return [action for action in actions if isinstance(action, SendRequest) and isinstance(action.request, kind)]
 
 
-def park(core: Replica, replica_id: int = 2, request_id: int = 77, **more: int) -> list[object]:
+def park(core: Replica, replica_id: int = 2, request_id: int = 77, **more: Any) -> list[Any]:
     """Fetch at the leader's end."""
     log = core.state.log
     request = fetch_request(

@@ -19,10 +19,10 @@ from tests.consensus.build import (
     LISTENER,
     as_leader,
     ask,
-    fetch_request,
     flush,
     follower,
     leader,
+    park,
     place,
     submit_controls,
     tell,
@@ -39,15 +39,7 @@ def upgrade(level: int = 1, feature: str = "kraft.version", **more: Any) -> Upda
 
 def fetch(core: Replica, replica_id: int) -> list[Any]:
     """A Fetch of a voter that has everything."""
-    log = core.state.log
-    request = fetch_request(
-        epoch=core.epoch,
-        offset=log.end_offset,
-        last_epoch=log.last_epoch,
-        replica_id=replica_id,
-        replica_directory_id=DISKS[replica_id],
-    )
-    return tell(core, request, version=18, request_id=100 + replica_id)
+    return park(core, replica_id, 100 + replica_id, replica_directory_id=DISKS[replica_id])
 
 
 def introduce(core: Replica, replica_id: int, *, newest: int = 1) -> None:

@@ -36,6 +36,7 @@ from tests.consensus.build import (
     flush,
     leader,
     outstanding_to,
+    park,
     place,
     replica,
     reply,
@@ -62,16 +63,7 @@ def dynamic_log(*ids: int) -> LogView:
 
 def fetch(core: Replica, replica_id: int, request_id: int) -> list[Any]:
     """A Fetch of a replica that has everything."""
-    log = core.state.log
-    directory_id = UUID(int=1_000 + replica_id)
-    request = fetch_request(
-        epoch=core.epoch,
-        offset=log.end_offset,
-        last_epoch=log.last_epoch,
-        replica_id=replica_id,
-        replica_directory_id=directory_id,
-    )
-    return tell(core, request, version=18, request_id=request_id)
+    return park(core, replica_id, request_id, replica_directory_id=UUID(int=1_000 + replica_id))
 
 
 def dynamic_leader(*ids: int, committed: bool = True, **settings: Any) -> Replica:

@@ -239,9 +239,9 @@ def committed(*values: bytes, base_offset: int = 5, serde: Any = None) -> Commit
     return CommittedBatch(batch, serde or TextSerde())
 
 
-def snapshot_bytes(*values: bytes) -> bytes:
+def snapshot_bytes(*values: bytes, epoch: int = 2, **header: Any) -> bytes:
     out = bytearray()
-    writer = SnapshotWriter(out.extend, epoch=2, last_contained_log_timestamp=55)
+    writer = SnapshotWriter(out.extend, epoch=epoch, last_contained_log_timestamp=55, **header)
     writer.append(values)
     writer.freeze()
     return bytes(out)

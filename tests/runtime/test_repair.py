@@ -21,6 +21,8 @@ from kraftlib.runtime.waiters import Appended
 from kraftlib.storage.directory import format_directory
 from kraftlib.types import Endpoint
 from tests.runtime.quorum import PATIENCE_S, TIMING, Quorum, until
+from tests.storage.damage.test_repair import cut as shorten
+from tests.storage.damage.test_repair import overwrite
 
 VALUES = [f"value {n}".encode().ljust(2_000, b".") for n in range(200)]
 
@@ -92,24 +94,12 @@ async def appended(together: FileQuorum, value: bytes) -> None:
             return
 
 
-def damage(path: Path, position: int) -> None:
-    """Change bytes where they lie; the disk does not tell."""
-    times = path.stat()
-    with path.open("r+b") as file:
-        file.seek(position)
-        file.write(b"????")
-    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-
-
 def flipped(together: FileQuorum, node_id: int) -> None:
-    damage(together.segment(node_id), 100_000)
+    overwrite(together.segment(node_id), 100_000, b"????")
 
 
 def cut(together: FileQuorum, node_id: int) -> None:
-    path = together.segment(node_id)
-    times = path.stat()
-    os.truncate(path, 100_000)
-    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    shorten(together.segment(node_id), 100_000)
 
 
 def vote_lost(together: FileQuorum, node_id: int) -> None:
@@ -158,7 +148,7 @@ async def test_a_leader_that_cannot_read_what_a_follower_needs_resigns_and_repai
             await again.transfer_leadership(leader.node_id)
         await until(lambda: together.clients[leader.node_id].leader_and_epoch().leader_id == leader.node_id)
         hurt = leader.node_id
-        damage(together.segment(hurt), 100_000)
+        overwrite(together.segment(hurt), 100_000, b"????")
         path = together.segment(late)
         for name in ("kraftlib-sync.json", "kraftlib-prefix.json"):
             (together.partition(late) / name).unlink()
@@ -270,7 +260,7 @@ async def test_a_sole_voter_with_damage_does_not_start_and_says_what_to_do(tmp_p
     await client.shutdown(timeout_ms=0)
     partition = tmp_path / "1" / "__cluster_metadata-0"
     (partition / "kraftlib-prefix.json").unlink()
-    damage(max(partition.glob("*.log")), 5_000)
+    overwrite(max(partition.glob("*.log")), 5_000, b"????")
 
     again: RaftClient[bytes] = RaftClient(config, transport=MemoryTransport(MemoryHub(), Endpoint("replica", 1)))
     with pytest.raises(Exception, match=r"only voter and its log is damaged.*kraftlib recover"):

@@ -33,16 +33,9 @@ from kraftlib.wire.messages.describe_configs import DescribeConfigsRequest, Desc
 from kraftlib.wire.messages.propose import ProposeRequest, ProposeResponse
 from kraftlib.wire.messages.raft_voters import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from kraftlib.wire.messages.vote import VoteRequest
+from tests.clocks import Clock
 
 DONE = RemoveRaftVoterResponse(error_code=0, error_message=None)
-
-
-@attrs.define
-class Clock:
-    now: float = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def audit(path: Path | None = None, **how: Any) -> AuditLog:

@@ -18,6 +18,7 @@ from kraftlib.errors import ConfigError
 from kraftlib.security.contexts import Trust, Validity, handshake_with_itself
 from kraftlib.security.file_contexts import FileContexts, Holder
 from kraftlib.security.tls import TlsConfig
+from tests.clocks import Clock
 from tests.security.authority import DAY, Authority, replace
 
 HOLDER = Holder(cluster_id="blue", node_id=2)
@@ -195,19 +196,9 @@ def test_a_new_revocation_list_ends_the_connections_that_began_before(authority:
     assert Validity(None, contexts.trust).is_over(contexts) is None
 
 
-class Clock:
-    """A monotonic clock that tests set."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_refused_files_are_tried_again_and_said_again_every_day(authority: Authority) -> None:
     """The certificate becomes valid, and nothing changes in the file."""
-    clock = Clock()
+    clock = Clock(100.0)
     contexts = FileContexts(authority.files("2", authority.issue(BLUE_2)), HOLDER, now=clock)
     early = authority.issue(BLUE_2, begins=timedelta(seconds=1.5), ends=90 * DAY)
     authority.files("2", early)
@@ -271,7 +262,7 @@ def test_whatever_ends_first_is_a_metric_and_a_warning_every_day(part: str, tmp_
     issued = between.issue(BLUE_2, **terms["certificate"])
     issued = attrs.evolve(issued, certificate=issued.certificate + between.pem)
     lists = root.revoke(**LONG) + between.revoke(**terms["list"])
-    clock = Clock()
+    clock = Clock(100.0)
     contexts = FileContexts(root.files("2", issued, crl=lists), HOLDER, now=clock)
     said = {
         "certificate": "cert.pem of this replica",

@@ -9,20 +9,13 @@ from hypothesis import strategies as st
 from kraftlib.runtime.net.framing import framed
 from kraftlib.security.handshakes import REMEMBERED, UNPROVEN_COST, Handshakes
 from kraftlib.security.limits import TcpLimits
+from tests.clocks import Clock
 from tests.runtime.net.test_tcp_server import HALF_A_HELLO, client_context, server, server_context, stranger, tcp
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @given(st.integers(1, 100), st.integers(1, 100), st.lists(st.floats(0, 0.5), max_size=300))
 def test_no_address_begins_more_than_its_budget(at_once: int, per_second: int, pauses: list[float]) -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     handshakes = Handshakes(clock, at_once=at_once, per_second=per_second)
     begun = 0
     for pause in pauses:
@@ -36,7 +29,7 @@ def test_no_address_begins_more_than_its_budget(at_once: int, per_second: int, p
 def test_an_address_whose_peers_are_authenticated_begins_more(
     at_once: int, per_second: int, pauses: list[float]
 ) -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     handshakes = Handshakes(clock, at_once=at_once, per_second=per_second)
     begun = 0
     for pause in pauses:
@@ -49,7 +42,7 @@ def test_an_address_whose_peers_are_authenticated_begins_more(
 
 
 def test_an_address_has_its_whole_budget_again_after_a_rest_and_others_have_theirs() -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     handshakes = Handshakes(clock, at_once=3, per_second=2 * UNPROVEN_COST)
     assert [handshakes.may_begin("a") for _ in range(5)] == [True] * 3 + [False] * 2
     assert handshakes.may_begin("b")
@@ -60,7 +53,7 @@ def test_an_address_has_its_whole_budget_again_after_a_rest_and_others_have_thei
 
 
 def test_many_addresses_lose_nobody_whose_budget_is_used_up() -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     handshakes = Handshakes(clock, at_once=1, per_second=1)
     assert handshakes.may_begin("a")
     for number in range(3 * REMEMBERED):

@@ -8,6 +8,7 @@ from kraftlib.runtime.net.hot_loops import _REMEMBERED, ANSWERS_AT_ONCE, ANSWERS
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochResponse
 from kraftlib.wire.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
 from kraftlib.wire.messages.raft_voters import AddRaftVoterResponse
+from tests.clocks import Clock
 from tests.runtime.wired import fetch_answer, vote_answer
 
 ROW = ListPartitionReassignmentsResponse.OngoingPartitionReassignment(replicas=(1, 2), adding_replicas=(2,))
@@ -17,15 +18,8 @@ MOVES = ListPartitionReassignmentsResponse(
 """Rows that have no error code."""
 
 
-class Clock:
-    now = 50.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_a_hot_loop_ends_up_at_the_rate() -> None:
-    clock = Clock()
+    clock = Clock(50.0)
     loops = HotLoops(clock)
     assert {loops.pause_s("peer") for _ in range(ANSWERS_AT_ONCE)} == {0.0}
 
@@ -36,7 +30,7 @@ def test_a_hot_loop_ends_up_at_the_rate() -> None:
 
 
 def test_connections_are_slowed_down_one_by_one() -> None:
-    loops = HotLoops(Clock())
+    loops = HotLoops(Clock(50.0))
     for _ in range(ANSWERS_AT_ONCE + 1):
         last = loops.pause_s("hot")
     assert last > 0
@@ -44,7 +38,7 @@ def test_connections_are_slowed_down_one_by_one() -> None:
 
 
 def test_after_a_quiet_time_all_is_forgiven() -> None:
-    clock = Clock()
+    clock = Clock(50.0)
     loops = HotLoops(clock)
     for _ in range(2 * ANSWERS_AT_ONCE):
         loops.pause_s("peer")
@@ -54,7 +48,7 @@ def test_after_a_quiet_time_all_is_forgiven() -> None:
 
 
 def test_only_those_are_remembered_who_asked_lately() -> None:
-    clock = Clock()
+    clock = Clock(50.0)
     loops = HotLoops(clock)
     for number in range(10 * _REMEMBERED):
         clock.now += 0.001

@@ -7,15 +7,9 @@ import logging
 import pytest
 
 from kraftlib.runtime.net.notices import LINES_MAX, REMEMBERED_MAX, Notices, quoted
+from tests.clocks import Clock
 
 logger = logging.getLogger("tests.notices")
-
-
-class Clock:
-    now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def test_the_same_trouble_with_the_same_peer_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:

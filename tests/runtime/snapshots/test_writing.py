@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -11,21 +10,13 @@ from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.voters import Voter, VoterSet
 from kraftlib.errors import ConfigError, RecordTooLargeError
 from kraftlib.records.batch import encode_batch
-from kraftlib.records.snapshot import SnapshotReader, SnapshotWriter
+from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.runtime.snapshots.writing import plan_snapshot
 from kraftlib.storage.memory import MemoryReplicatedLog
 from kraftlib.types import Endpoint, OffsetAndEpoch, ReplicaKey
 
 SNAPSHOT = OffsetAndEpoch(epoch=2, offset=10)
 VOTERS = VoterSet.of([Voter(key=ReplicaKey(1, UUID(int=500)), endpoints={"CONTROLLER": Endpoint("host", 9)})])
-
-
-def snapshot_bytes(*values: bytes, epoch: int = 2, **header: Any) -> bytes:
-    out = bytearray()
-    writer = SnapshotWriter(out.extend, epoch=epoch, last_contained_log_timestamp=55, **header)
-    writer.append(values)
-    writer.freeze()
-    return bytes(out)
 
 
 def filled_log() -> MemoryReplicatedLog:
