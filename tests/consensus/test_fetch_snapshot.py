@@ -567,12 +567,13 @@ def test_the_word_of_another_epoch_drops_nothing(error: ErrorCode) -> None:
     role.fetch_deadline_ms = NOW_MS + 7
     actions = handle_fetch_snapshot_response(core.state, outstanding_to(core, 2), chunk(b"", error=error, epoch=4))
     assert (actions, role.download, role.fetch_deadline_ms) == ([], download, NOW_MS + 7)
-    core, _, download = half_downloaded()
-    actions = handle_fetch_snapshot_response(
-        core.state, outstanding_to(core, 2), chunk(b"", error=error, epoch=6, leader_id=3)
-    )
-    assert DropSnapshotDownload not in kinds(actions)
-    assert (core.leader_and_epoch.leader_id, core.epoch, core.state.kept) == (3, 6, download)
+    for leader_id in (-1, 3):
+        core, _, download = half_downloaded()
+        newer = chunk(b"", error=error, epoch=6, leader_id=leader_id)
+        actions = handle_fetch_snapshot_response(core.state, outstanding_to(core, 2), newer)
+        assert DropSnapshotDownload not in kinds(actions)
+        assert core.leader_and_epoch == LeaderAndEpoch(None if leader_id < 0 else leader_id, 6)
+        assert core.state.kept is download
 
 
 def test_an_answer_that_names_a_newer_leader_brings_no_bytes() -> None:
