@@ -1,4 +1,4 @@
-"""The public names of kraftlib: all there, said once, and loaded when used."""
+"""The public names of kraftlib and of kraftlib.testing: all there, said once, and loaded when used."""
 
 from __future__ import annotations
 
@@ -8,15 +8,20 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import kraftlib
+import kraftlib.testing
+
+PACKAGES = pytest.mark.parametrize("package", [kraftlib, kraftlib.testing], ids=lambda package: package.__name__)
 
 
-@pytest.mark.parametrize("name", kraftlib.__all__)
-def test_every_public_name_resolves(name: str) -> None:
-    assert getattr(kraftlib, name) is not None
+@PACKAGES
+def test_every_public_name_resolves(package: ModuleType) -> None:
+    for name in package.__all__:
+        assert getattr(getattr(package, name), "__name__", name) == name
 
 
 def test_what_type_checkers_see_is_what_runs() -> None:
@@ -47,15 +52,17 @@ def test_every_public_name_is_on_the_page_of_names() -> None:
     assert listed == set(kraftlib.__all__) - {"__version__"} | {"kraftlib"}
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
+@PACKAGES
+def test_an_unknown_name_is_an_attribute_error(package: ModuleType) -> None:
     with pytest.raises(AttributeError, match="no attribute 'Zookeeper'"):
-        _ = kraftlib.Zookeeper
+        _ = package.Zookeeper
 
 
-def test_import_kraftlib_loads_nothing_else() -> None:
-    loaded = modules_after("import kraftlib")
+@PACKAGES
+def test_importing_it_loads_nothing_else(package: ModuleType) -> None:
+    loaded = modules_after(f"import {package.__name__}")
 
-    assert {name for name in loaded if name.startswith("kraftlib")} == {"kraftlib"}
+    assert {name for name in loaded if name.startswith("kraftlib")} == {"kraftlib", package.__name__}
     assert not loaded & {"asyncio", "attrs", "attr", "ssl", "socket"}
 
 
