@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kraftlib.consensus.actions import AnnounceLeader, PersistElection, SendResponse
-from kraftlib.consensus.events import ResignRequested, ResponseReceived, TimeoutReached
+from kraftlib.consensus.events import ResignRequested, TimeoutReached
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role
 from kraftlib.types import ElectionState, Endpoint, LeaderAndEpoch
@@ -24,14 +24,12 @@ from tests.consensus.build import (
     flush,
     follower,
     leader,
-    outstanding_to,
     partition_of,
     replica,
     reply,
     requests,
     tell,
     told_of,
-    vote_request,
     voter_set,
 )
 
@@ -154,14 +152,3 @@ def test_successors_are_named_by_how_far_they_are() -> None:
 
 
 # --- check quorum ----------------------------------------------------------------------------------------------------
-
-
-def test_a_late_answer_to_a_farewell_changes_nothing_for_the_next_epoch() -> None:
-    """testEndQuorumEpochRetriesWhileResigned: the other half, what was asked before is forgotten."""
-    core = replica(1, election=ElectionState(epoch=5, leader_id=1))
-    number = outstanding_to(core, 2).correlation_id
-    tell(core, vote_request(epoch=6, last=(9, 5)), version=2)
-    late = told_of(EndQuorumEpochResponse, 1, epoch=5)
-
-    assert core.handle(ResponseReceived(number, late), core.state.now_ms) == []
-    assert core.role is Role.UNATTACHED

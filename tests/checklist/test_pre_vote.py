@@ -11,7 +11,7 @@ from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role, Unattached
 from kraftlib.types import ElectionState, LeaderAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
-from kraftlib.wire.messages.vote import VoteRequest, VoteResponse
+from kraftlib.wire.messages.vote import VoteResponse
 from tests.consensus.build import (
     answer_vote,
     ask,
@@ -137,19 +137,6 @@ def test_an_answer_that_grants_and_names_a_leader_makes_a_follower() -> None:
     reply(core, 2, told_of(VoteResponse, 3, epoch=EPOCH, vote_granted=True))
 
     assert core.leader_and_epoch == LeaderAndEpoch(3, EPOCH)
-
-
-def test_a_pre_vote_without_an_answer_is_asked_for_again() -> None:
-    """KafkaRaftClientPreVoteTest, request timeout repeats."""
-    core = prospective(request_timeout_ms=600, fetch_max_wait_ms=500)
-    first = outstanding_to(core, 2)
-    start = core.state.now_ms
-    core.handle(TimeoutReached(), start + 600)
-    core.handle(TimeoutReached(), start + 700)
-    second = outstanding_to(core, 2)
-
-    assert (second.correlation_id != first.correlation_id, second.request) == (True, first.request)
-    assert isinstance(second.request, VoteRequest)
 
 
 # --- the tally -------------------------------------------------------------------------------------------------------

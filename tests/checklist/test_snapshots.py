@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from kraftlib.consensus.actions import InstallSnapshot
-from kraftlib.consensus.events import ResponseReceived, SnapshotChunkWritten, TimeoutReached
+from kraftlib.consensus.events import SnapshotChunkWritten, TimeoutReached
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.replica import Replica
-from kraftlib.consensus.roles import Follower, Role
+from kraftlib.consensus.roles import Follower
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, LeaderAndEpoch, OffsetAndEpoch
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest
@@ -183,16 +183,6 @@ def test_a_leader_that_is_behind_is_asked_again() -> None:
     assert core.leader_and_epoch == LeaderAndEpoch(2, 5)
     assert isinstance(request, FetchSnapshotRequest)
     assert partition_of(request).position == 0
-
-
-def test_a_late_chunk_is_written_nowhere() -> None:
-    """testFetchSnapshotResponseToNotFollower."""
-    core = downloading()
-    number = outstanding_to(core, 2).correlation_id
-    core.handle(TimeoutReached(), 2_000)
-    assert core.role is Role.PROSPECTIVE
-
-    assert core.handle(ResponseReceived(number, chunk(b"12345678")), core.state.now_ms) == []
 
 
 def test_a_snapshot_of_the_former_leader_is_not_installed_under_the_next() -> None:

@@ -115,22 +115,25 @@ def test_a_new_voter_stands_wins_and_opens_its_epoch(voters: tuple[int, ...]) ->
 # --- standing --------------------------------------------------------------------------------------------------------
 
 
-def test_a_vote_without_an_answer_is_asked_for_again_and_only_the_second_answer_counts() -> None:
-    """testVoteRequestTimeout."""
-    core = replica(
-        election=ElectionState(epoch=1, voted_key=ReplicaKey(1)), request_timeout_ms=600, election_timeout_ms=5_000
-    )
+@pytest.mark.parametrize("pre_vote", [False, True])
+def test_a_vote_without_an_answer_is_asked_for_again_and_only_the_second_answer_counts(pre_vote: bool) -> None:
+    """testVoteRequestTimeout; KafkaRaftClientPreVoteTest, request timeout repeats."""
+    election = ElectionState(epoch=1, voted_key=None if pre_vote else ReplicaKey(1))
+    core = replica(election=election, request_timeout_ms=600, election_timeout_ms=5_000)
+    if pre_vote:
+        time_out(core)
+    role, began_ms = core.role, core.state.now_ms
     first = outstanding_to(core, 2)
-    core.handle(TimeoutReached(), 600)
-    core.handle(TimeoutReached(), 700)
+    core.handle(TimeoutReached(), began_ms + 600)
+    core.handle(TimeoutReached(), began_ms + 700)
     second = outstanding_to(core, 2)
     assert second.correlation_id != first.correlation_id
     assert second.request == first.request
     response = told_of(VoteResponse, epoch=1, vote_granted=True)
-    core.handle(ResponseReceived(first.correlation_id, response), 710)
-    assert core.role is Role.CANDIDATE
-    core.handle(ResponseReceived(second.correlation_id, response), 720)
-    assert core.role is Role.LEADER
+    core.handle(ResponseReceived(first.correlation_id, response), began_ms + 710)
+    assert core.role is role
+    core.handle(ResponseReceived(second.correlation_id, response), began_ms + 720)
+    assert core.role is (Role.CANDIDATE if pre_vote else Role.LEADER)
 
 
 def test_a_candidate_that_lost_keeps_its_vote_and_begins_no_epoch_before_its_timer() -> None:

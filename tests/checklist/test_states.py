@@ -24,7 +24,6 @@ from kraftlib.consensus.transitions import (
 )
 from kraftlib.errors import InvariantError
 from kraftlib.records.batch import encode_batch
-from kraftlib.records.control_messages import KRaftVersionRecord
 from kraftlib.types import ElectionState, LeaderAndEpoch, ReplicaKey
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
@@ -364,29 +363,6 @@ def test_check_quorum_counts_the_voters_of_now(
     core = replica(1, voters=voter_set(1)) if members == (1,) else leading_from(1, *members)
 
     assert survives(core, *fetchers, voters=voters) is leads
-
-
-def test_what_is_known_of_a_voter_is_kept_when_its_disk_becomes_known() -> None:
-    """LeaderStateTest, keys move from "no directory id" to one: when a static quorum becomes dynamic, nobody starts
-    anew, and nobody is seen twice.
-    """
-    core = replica(1, voters=voter_set(1, 2, 3), directory_id=DISK)
-    core.handle(TimeoutReached(), core.state.role_state.election_deadline_ms)  # type: ignore[union-attr]
-    for pre_vote in (True, False):
-        answer_vote(core, 2, granted=True, pre_vote=pre_vote)
-    flush(core)
-    disk = UUID(int=1_002)
-    fetch_at(core, 2, 2, directory_id=disk)
-    role = core.state.role_state
-    assert isinstance(role, Leader)
-    known = [ReplicaKey(number, UUID(int=1_000 + number)) for number in (1, 2, 3)]
-    submit_controls(core, KRaftVersionRecord(kraft_version=1), voter_set(*known).to_record())
-
-    assert (role.progress[2].key, role.progress[2].end_offset) == (known[1], 2)
-    assert role.observers == {}
-    flush(core)
-    fetch_at(core, 2, 4, directory_id=disk)
-    assert core.high_watermark == 4
 
 
 # --- the other roles -------------------------------------------------------------------------------------------------
