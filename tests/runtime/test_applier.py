@@ -61,6 +61,32 @@ class Recorder(Listener):
         self.heard.append("shutdown")
 
 
+class Holding(Recorder):
+    """Keeps what it is given to read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.readers: list[BatchReader] = []
+
+    def handle_commit(self, reader: BatchReader) -> None:
+        reader.hold()
+        self.readers.append(reader)
+
+
+class Broken(Listener):
+    """Raises whatever it is told."""
+
+    calls = 0
+
+    def handle_commit(self, reader: BatchReader) -> None:
+        self.calls += 1
+        raise ValueError("not my day")
+
+    def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
+        self.calls += 1
+        raise ValueError("not my day")
+
+
 class Summing(StateMachine):
     """Adds up numbers; each result is the sum so far."""
 
@@ -130,6 +156,18 @@ class Rig:
         self.applier.register(listener, state_machine=True)
         return machine
 
+    def proposal(self, base: int, *, last: int | None = None, epoch: int = 1) -> Slot:
+        """Wait for the result of the records from `base` to `last`."""
+        slot = Slot()
+        self.waiters.queues[APPLIED].append((base if last is None else last, base, epoch, slot))
+        return slot
+
+    def barrier(self, offset: int) -> Slot:
+        """Wait until that record is applied."""
+        slot = Slot()
+        self.applier.wait_for(offset, slot)
+        return slot
+
     def run(self) -> None:
         while self.soon:
             self.soon.popleft()()
@@ -181,11 +219,9 @@ def test_every_listener_gets_every_record_once_and_in_order(steps: list[tuple[in
 
 def test_results_reach_whoever_proposed_the_record(rig: Rig) -> None:
     machine = rig.machine()
-    first, second = Slot(), Slot()
     rig.append(b"5", b"7")
     rig.append(b"11")
-    rig.waiters.queues[APPLIED].append((1, 0, 1, first))
-    rig.waiters.queues[APPLIED].append((2, 2, 1, second))
+    first, second = rig.proposal(0, last=1), rig.proposal(2)
     rig.applier.advance(3)
     rig.run()
 
@@ -195,9 +231,8 @@ def test_results_reach_whoever_proposed_the_record(rig: Rig) -> None:
 
 
 def test_without_listeners_everything_committed_counts_as_applied(rig: Rig) -> None:
-    slot = Slot()
     rig.append(b"5")
-    rig.waiters.queues[APPLIED].append((0, 0, 1, slot))
+    slot = rig.proposal(0)
     rig.applier.advance(1)
     rig.run()
 
@@ -211,10 +246,7 @@ def test_without_listeners_everything_committed_counts_as_applied(rig: Rig) -> N
 def test_nobody_gets_a_result_for_a_record_that_a_snapshot_has_replaced(rig: Rig, goes_on: bool) -> None:
     """Its result is nowhere to be had, and that of another record must not stand in for it."""
     rig.machine()
-    slots = [Slot() for _ in range(9)]
-    for offset, slot in enumerate(slots):
-        rig.append(b"1")
-        rig.waiters.queues[APPLIED].append((offset, offset, 1, slot))
+    slots = [rig.proposal(rig.append(b"1") - 1) for _ in range(9)]
     rig.waiters.leadership_lost(written_end=9, high_watermark=9, refusal=NeverError, reason="another one leads")
     rig.log.install_snapshot(rig.snapshot(11, 2, b"100"))
     if goes_on:
@@ -232,11 +264,10 @@ def test_nobody_gets_a_result_for_a_record_that_a_snapshot_has_replaced(rig: Rig
 def test_a_proposal_behind_a_loaded_snapshot_gets_its_own_result(rig: Rig) -> None:
     rig.machine()
     rig.append(b"1")
-    skipped, own = Slot(), Slot()
-    rig.waiters.queues[APPLIED].append((0, 0, 1, skipped))
+    skipped = rig.proposal(0)
     rig.log.install_snapshot(rig.snapshot(11, 2, b"100"))
     rig.append(b"7", epoch=2)
-    rig.waiters.queues[APPLIED].append((11, 11, 2, own))
+    own = rig.proposal(11, epoch=2)
     rig.applier.advance(12)
     rig.run()
 
@@ -326,13 +357,6 @@ def test_who_registers_again_is_new(rig: Rig) -> None:
 
 
 def test_news_that_waits_behind_a_held_reader_is_the_latest_when_it_comes(rig: Rig) -> None:
-    readers: list[BatchReader] = []
-
-    class Holding(Recorder):
-        def handle_commit(self, reader: BatchReader) -> None:
-            reader.hold()
-            readers.append(reader)
-
     listener = Holding()
     rig.applier.register(listener)
     rig.applier.advance(rig.append(b"1"))
@@ -341,7 +365,7 @@ def test_news_that_waits_behind_a_held_reader_is_the_latest_when_it_comes(rig: R
         rig.applier.announce(leader, epoch_start=0)
         rig.run()
     assert listener.heard == []
-    readers[0].close()
+    listener.readers[0].close()
     rig.run()
 
     assert listener.heard == [("leader", 2, 5)]
@@ -370,13 +394,6 @@ def test_a_leader_that_resigned_hears_of_the_next_epoch_and_no_more_of_its_own(r
 
 
 def test_a_listener_stopped_by_a_notice_does_not_keep_it_from_the_others(rig: Rig) -> None:
-    class Broken(Listener):
-        calls = 0
-
-        def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
-            self.calls += 1
-            raise ValueError("not my day")
-
     broken, other = Broken(), Recorder()
     rig.applier.register(broken)
     rig.applier.register(other)
@@ -392,46 +409,31 @@ def test_a_listener_stopped_by_a_notice_does_not_keep_it_from_the_others(rig: Ri
 
 
 def test_a_held_reader_is_the_only_one_until_it_is_closed(rig: Rig) -> None:
-    readers: list[BatchReader] = []
-
-    class Holding(Listener):
-        def handle_commit(self, reader: BatchReader) -> None:
-            reader.hold()
-            readers.append(reader)
-
-    other = Recorder()
-    rig.applier.register(Holding())
+    holding, other = Holding(), Recorder()
+    rig.applier.register(holding)
     rig.applier.register(other)
     for _ in range(3):
         rig.applier.advance(rig.append(b"1"))
         rig.run()
-    assert [(reader.base_offset, reader.last_offset) for reader in readers] == [(0, 0)]
+    assert [(reader.base_offset, reader.last_offset) for reader in holding.readers] == [(0, 0)]
     assert len(other.records) == 3, "nobody else waits for it"
 
-    readers[0].close()
+    holding.readers[0].close()
     rig.run()
-    assert [(reader.base_offset, reader.last_offset) for reader in readers] == [(0, 0), (1, 2)]
+    assert [(reader.base_offset, reader.last_offset) for reader in holding.readers] == [(0, 0), (1, 2)]
 
 
 def test_batches_of_a_held_reader_count_as_applied_once_it_is_closed(rig: Rig) -> None:
     """A read barrier waits for them, and a snapshot of the listener's state does not end behind them."""
-    readers: list[BatchReader] = []
-
-    class Holding(Listener):
-        def handle_commit(self, reader: BatchReader) -> None:
-            reader.hold()
-            readers.append(reader)
-
-    rig.applier.register(Holding())
+    holding = Holding()
+    rig.applier.register(holding)
     rig.applier.advance(rig.append(b"1"))
     rig.run()
-    barrier, proposal = Slot(), Slot()
-    rig.applier.wait_for(0, barrier)
-    rig.waiters.queues[APPLIED].append((0, 0, 1, proposal))
+    barrier, proposal = rig.barrier(0), rig.proposal(0)
     rig.run()
     assert (rig.applier.applied_offset, barrier.done(), proposal.done()) == (0, False, False)
 
-    readers[0].close()
+    holding.readers[0].close()
     rig.run()
     assert (rig.applier.applied_offset, barrier.result, proposal.done()) == (1, 1, True)
 
@@ -456,13 +458,6 @@ def test_a_turn_ends_after_a_slice_of_time_and_goes_on_later(rig: Rig, monkeypat
 
 
 def test_a_listener_that_raises_is_stopped_and_the_others_go_on(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
-    class Broken(Listener):
-        calls = 0
-
-        def handle_commit(self, reader: BatchReader) -> None:
-            self.calls += 1
-            raise ValueError("not my day")
-
     broken, other = Broken(), Recorder()
     rig.applier.register(broken)
     rig.applier.register(other)
@@ -478,12 +473,9 @@ def test_a_listener_that_raises_is_stopped_and_the_others_go_on(rig: Rig, caplog
 
 def test_a_state_machine_that_raises_fails_its_waiters_and_not_the_replica(rig: Rig) -> None:
     machine = rig.machine()
-    applied, later, at_offset = Slot(), Slot(), Slot()
     rig.append(b"1")
     rig.append(b"no number")
-    rig.waiters.queues[APPLIED].append((0, 0, 1, applied))
-    rig.waiters.queues[APPLIED].append((1, 1, 1, later))
-    rig.applier.wait_for(1, at_offset)
+    applied, later, at_offset = rig.proposal(0), rig.proposal(1), rig.barrier(1)
     rig.applier.advance(2)
     rig.run()
 
@@ -505,11 +497,10 @@ def test_whatever_a_state_machine_raises_its_waiters_are_told(rig: Rig, error: B
         raise error
 
     rig.machine().apply = apply  # type: ignore[method-assign]
-    applied, at_offset, other = Slot(), Slot(), Recorder()
+    other = Recorder()
     rig.applier.register(other)
     rig.append(b"1")
-    rig.waiters.queues[APPLIED].append((0, 0, 1, applied))
-    rig.applier.wait_for(0, at_offset)
+    applied, at_offset = rig.proposal(0), rig.barrier(0)
     rig.applier.advance(1)
     rig.run()
 
@@ -548,10 +539,8 @@ def test_nothing_counts_as_applied_while_a_stopped_listener_is_registered(rig: R
     rig.applier.register(other)
     rig.applier.advance(rig.append(b"good"))
     rig.run()
-    applied, at_offset = Slot(), Slot()
     rig.append(b"bad")
-    rig.waiters.queues[APPLIED].append((1, 1, 1, applied))
-    rig.applier.wait_for(1, at_offset)
+    applied, at_offset = rig.proposal(1), rig.barrier(1)
     rig.applier.advance(2)
     rig.run()
 
@@ -561,9 +550,8 @@ def test_nothing_counts_as_applied_while_a_stopped_listener_is_registered(rig: R
     assert "the listener Choosy of replica 1 raised ValueError" in str(rig.waiters.apply_failure)
     assert "until that listener is unregistered" in str(rig.waiters.apply_failure)
 
-    again = Slot()
     rig.applier.unregister(choosy)
-    rig.applier.wait_for(1, again)
+    again = rig.barrier(1)
     rig.run()
     assert rig.waiters.apply_failure is None
     assert again.result == 2
@@ -586,9 +574,8 @@ def test_a_stopped_listener_that_registers_again_is_new(rig: Rig) -> None:
 def test_a_stopped_listener_beside_a_state_machine_is_no_matter_of_who_waits(rig: Rig) -> None:
     rig.machine()
     rig.applier.register(Choosy())
-    at_offset = Slot()
     rig.append(b"1")
-    rig.applier.wait_for(0, at_offset)
+    at_offset = rig.barrier(0)
     rig.append_control()
     rig.applier.advance(2)
     rig.run()
@@ -614,8 +601,7 @@ def test_whoever_waits_for_an_offset_does_not_see_a_state_that_is_being_restored
     rig.applier.advance(9)
     rig.run()
 
-    slot = Slot()
-    rig.applier.wait_for(4, slot)
+    slot = rig.barrier(4)
     rig.run()
     assert not slot.done(), "it would find neither the old state nor the new one"
     function, done = jobs.pop()
@@ -726,9 +712,7 @@ def test_a_listener_may_unregister_itself_from_its_callback(rig: Rig) -> None:
 
 def test_waiting_for_an_offset_ends_when_its_record_is_applied(rig: Rig) -> None:
     rig.machine()
-    early, late = Slot(), Slot()
-    rig.applier.wait_for(1, late)
-    rig.applier.wait_for(0, early)
+    late, early = rig.barrier(1), rig.barrier(0)
     rig.applier.advance(rig.append(b"1"))
     rig.run()
     assert (early.result, late.result) == (1, None)
