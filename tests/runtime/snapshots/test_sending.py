@@ -19,9 +19,9 @@ from kraftlib.storage.memory import MemoryReplicatedLog
 from kraftlib.types import OffsetAndEpoch
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotResponse
-from tests.runtime.fakes import ManualDisk, Trace
+from tests.runtime.fakes import ManualDisk, Trace, snapshot_bytes
 from tests.runtime.snapshots.test_checks import Later
-from tests.runtime.snapshots.test_writing import SNAPSHOT, filled_log, snapshot_bytes
+from tests.runtime.snapshots.test_writing import SNAPSHOT, filled_log
 
 
 @pytest.fixture

@@ -25,7 +25,8 @@ from kraftlib.storage.memory import MemoryReplicatedLog
 from kraftlib.storage.snapshots.download_files import DownloadFiles
 from kraftlib.types import OffsetAndEpoch
 from kraftlib.wire.apis import ErrorCode
-from tests.runtime.snapshots.test_writing import SNAPSHOT, VOTERS, filled_log, snapshot_bytes
+from tests.runtime.fakes import snapshot_bytes
+from tests.runtime.snapshots.test_writing import SNAPSHOT, VOTERS, filled_log
 
 
 @pytest.fixture
