@@ -11,6 +11,7 @@ from kraftlib.storage import names
 from kraftlib.storage.bootstrap import InitialController
 from kraftlib.storage.election.store import FileQuorumStateStore
 from kraftlib.storage.file_log import FileReplicatedLog
+from kraftlib.storage.log.space import Space
 from kraftlib.types import ElectionState, Endpoint, EpochStart, OffsetAndEpoch, OffsetRange, ReplicaKey, new_uuid
 from tests.storage.builders import some_batches
 from tests.storage.crash.protocols import snapshot_bytes
@@ -290,7 +291,9 @@ def test_damage_that_a_snapshot_stands_in_for_is_stepped_over_though_the_file_st
 
 
 @pytest.mark.parametrize("is_full", [False, True], ids=["space", "a full disk"])
-def test_who_votes_is_known_after_a_restart_before_the_lost_snapshot_is_replaced(is_full: bool, tmp_path: Path) -> None:
+def test_who_votes_is_known_after_a_restart_before_the_lost_snapshot_is_replaced(
+    is_full: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Else a voter of a dynamic quorum would know of nobody, and not start a second time."""
     voters = [InitialController(id=1, endpoint=Endpoint("host", 1), directory_id=new_uuid())]
     partition = partition_of(make_replica(tmp_path, voters=voters, segment_bytes=400))
@@ -308,8 +311,9 @@ def test_who_votes_is_known_after_a_restart_before_the_lost_snapshot_is_replaced
         assert log.snapshots() == ()
         assert log.holes()
         known.append(log.lost_controls())
-        log.space.is_full = is_full
-        log.prepare_spare()
+        with monkeypatch.context() as patch:
+            patch.setattr(Space, "is_full", is_full)
+            log.prepare_spare()
         log.close()
 
     assert known[0] is not None
