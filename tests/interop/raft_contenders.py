@@ -94,7 +94,8 @@ class Ours:
 
     async def load(self, callers: int, milliseconds: int) -> Mapping[str, Any]:
         leader, _ = await self._cluster.leader()
-        load = {"callers": callers, "seconds": milliseconds / 1_000, "size": SIZE, "profile": False}
+        seconds = milliseconds / 1_000
+        load = {"callers": callers, "seconds": seconds, "warm_up_s": 0, "size": SIZE, "profile": False}
         result: Mapping[str, Any] = await leader.ask("load", load, timeout_ms=milliseconds + 30_000)
         return result
 
