@@ -165,7 +165,7 @@ def handle_fetch_response(
     partition = only_partition(response.responses, "topic_id", wanted=METADATA_TOPIC_ID)
     role = state.role_state
     actions: list[Action] = []
-    if outstanding.question is not None:
+    if state.config.upstreams and outstanding.question is not None:
         note_answer(state, outstanding.destination, response, partition)
     if isinstance(role, Follower) and _is_of_our_leader(state, role, response, partition):
         state.connections.succeeded(outstanding.destination)

@@ -195,7 +195,7 @@ def poll_leader(state: ReplicaState, role: Leader) -> list[Action]:
         actions += begin_quorum_epoch(state, role)
     if role.parked_deadline_ms is not None and state.now_ms >= role.parked_deadline_ms:
         actions += expire_parked(state, role)
-    if role.waiting.deadline_ms is not None or role.waiting.round_due_ms is not None:
+    if role.waiting.is_due(state.now_ms):
         actions += answer_observers(state, role.waiting, len(role.observers))
     return actions
 

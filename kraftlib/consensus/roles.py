@@ -162,6 +162,13 @@ class WaitingObservers:
     rest_until_ms: int = 0
     """No round is due before."""
 
+    def is_due(self, now_ms: int) -> bool:
+        """Whether some of them are told something now, be it that their time is up."""
+        deadline_ms, round_due_ms = self.deadline_ms, self.round_due_ms
+        return (deadline_ms is not None and now_ms >= deadline_ms) or (
+            round_due_ms is not None and now_ms >= round_due_ms
+        )
+
     def add(self, parked: ParkedFetch) -> None:
         """Let one more Fetch wait."""
         self.fetches[parked.request_id] = parked
