@@ -8,6 +8,7 @@ import json
 import os
 import ssl
 import struct
+import time
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -302,6 +303,24 @@ async def test_who_has_no_role_keeps_a_controller_busy_for_its_share_only(
     async with lab.client("ann") as client:
         for _ in range(2):
             assert (await client.ask(ORDERS)).topics[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+async def test_nobody_pays_for_the_time_for_which_a_controller_waits_for_a_processor(
+    judging: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A share is processor time: on a busy machine a request takes long, and its sender is not at fault."""
+    monkeypatch.setattr(shares, "AT_ONCE_S", 0.1)
+    monkeypatch.setattr(shares, "SHARE", 1e-9)
+    handle = MetadataController.handle_request
+
+    def starved(*arguments: Any) -> None:
+        time.sleep(0.2)
+        handle(*arguments)
+
+    monkeypatch.setattr(MetadataController, "handle_request", starved)
+    async with judging.client("service") as client:
+        for _ in range(3):
+            assert has_error_row(await client.ask(ORDERS), ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 async def test_what_no_batch_can_hold_is_refused_without_a_trace(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:

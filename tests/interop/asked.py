@@ -51,7 +51,7 @@ SUPER_USER: Final = "ANONYMOUS"
 
 KEY: Final = "the key of the tokens"
 SHARE_S: Final = 2.0
-"""So long a user waits who has used up a share of a controller's time: it is the time of a clock that counts."""
+"""So long a user waits who has used up a share of a controller's time."""
 HOUR_MS: Final = 3_600_000
 NEWS: Final = (
     AccessControlEntryRecord,
@@ -116,7 +116,7 @@ class Asked:
         principal = DefaultPrincipalData(type="User", name=user, token_authenticated=by_token)
         who = struct.pack(">h", 0) + write(principal, 0)
         answer = self.ask(EnvelopeRequest(request_data=frame, request_principal=who, client_host_address=bytes(4)))
-        if answer.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED:  # on a busy machine: nothing was decided
+        if answer.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED:  # nothing was decided
             time.sleep(SHARE_S)
             return self.forwarded(request, version, user=user, by_token=by_token)
         if answer.error_code:

@@ -8,6 +8,7 @@ future is the exception, since its answer is how the two sides agree on one.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -159,18 +160,21 @@ class RequestServer:
             self._refuse(reply, peer, "it has asked for more work than a peer without a role may")
 
     def _within_share(self, peer: Peer, api_key: int, work: Callable[[], None]) -> bool:
-        """Do work for the application, unless its sender has used up its share; return whether it was done."""
+        """Do work for the application, unless its sender has used up its share; return whether it was done.
+
+        It costs its processor time: on a busy machine a peer does not pay for the time for which this thread waits.
+        """
         if self._judge.may_ask_much(peer):
             work()
             return True
         who = _sharer(peer)
         if self._shares.is_used_up(who) and not self._judge.is_up_to_rules(peer, api_key):
             return False
-        began = self._loop.time()
+        began = time.thread_time()
         try:
             work()
         finally:
-            self._shares.spent(who, self._loop.time() - began)
+            self._shares.spent(who, time.thread_time() - began)
         return True
 
     def _read(self, frame: Frame, reply: Reply, peer: Peer, elements_max: int) -> None:

@@ -1,4 +1,4 @@
-"""Bounds the time for which peers without a role keep the event loop busy with requests to the application.
+"""Bounds the processor time for which peers without a role keep the event loop busy with requests to the application.
 
 Each of them has a share of the time, and may save up some of it. A peer that may ask much has no such bound
 (`kraftlib.runtime.net.judge.Judge.may_ask_much`).
@@ -19,7 +19,7 @@ _REMEMBERED: Final = 512
 
 
 class Shares:
-    """The work of peers, in seconds of `clock`."""
+    """The work of peers, in seconds of a processor, which come back as the time of `clock` passes."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
