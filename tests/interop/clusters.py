@@ -56,7 +56,8 @@ class Controller(Process):
         values = {
             "node_id": node_id,
             "directory": str(self.directory),
-            "listen": str(endpoint),
+            "listen": f"127.0.0.1:{endpoint.port}",
+            "advertised": str(endpoint),
             "bootstrap_servers": servers,
             **settings,
         }
@@ -75,7 +76,7 @@ class Cluster:
 
     `properties` are those of the brokers, `settings` those of our controllers, `of_kafka` those of Kafka's. The cluster
     begins with the feature levels of `release`; `of_brokers` is another release for the brokers. So many controllers
-    as there are `spares` may join later.
+    as there are `spares` may join later. Controllers are known by the name `host`.
     """
 
     def __init__(
@@ -91,11 +92,12 @@ class Cluster:
         of_kafka: Mapping[str, object] | None = None,
         words: Sequence[str] = (),
         spares: int = 0,
+        host: str = "127.0.0.1",
         **settings: object,
     ) -> None:
         self.lab = lab
         ids = range(1, controllers + spares + 1)
-        self._places = dict(zip(ids, (Endpoint("127.0.0.1", port) for port in free_ports(len(ids))), strict=True))
+        self._places = dict(zip(ids, (Endpoint(host, port) for port in free_ports(len(ids))), strict=True))
         self.servers = list(self._places.values())
         self._quorum = {"controller.quorum.bootstrap.servers": ",".join(map(str, self.servers))}
         self._of_kafka, self._words, self._settings = of_kafka, words, settings

@@ -48,9 +48,9 @@ class Traffic:
         found = (line.split() for line in self._log.read_text().splitlines())
         return [words[1:] for words in found if words[:1] == [kind]]
 
-    def wait_for_more(self) -> None:
-        """Wait until both producers have had another answer."""
-        before = {kind: len(self.lines(kind)) for kind in PARTITIONS}
+    def wait_for_more(self, *kinds: str) -> None:
+        """Wait until these producers, or both, have had another answer."""
+        before = {kind: len(self.lines(kind)) for kind in kinds or PARTITIONS}
         for kind, count in before.items():
             wait_for(f"the producer of {kind}", lambda kind=kind, count=count: len(self.lines(kind)) > count)
 
