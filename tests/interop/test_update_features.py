@@ -8,6 +8,8 @@ from typing import Final
 
 import pytest
 
+from kraftlib.wire.apis import ErrorCode
+from kraftlib.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
 from tests.interop.admin_requests import BROKERS, heartbeat, registration
 from tests.interop.asked import Asked
@@ -63,3 +65,28 @@ def test_levels_of_features_change_as_with_kafkas_controller(lab: Lab, elr: int)
         for number, (request, version) in enumerate(requests()):
             theirs, ours = (done(there, request, version) for there in pair)
             assert theirs == ours, f"request {number}: {request} in version {version}"
+
+
+@pytest.mark.since("4.3")
+def test_a_broker_whose_number_is_written_otherwise_makes_kafkas_controller_resign(lab: Lab) -> None:
+    """Kafka keeps the settings of broker `03` under that name, and looks for those of broker 3 as it turns on ELRs."""
+    config = IncrementalAlterConfigsRequest.AlterableConfig(name="log.cleaner.threads", value="1")
+    row = UpdateFeaturesRequest.FeatureUpdateKey(
+        feature="eligible.leader.replicas.version", max_version_level=1, upgrade_type=2
+    )
+    request = UpdateFeaturesRequest(feature_updates=(row,))
+    pair: tuple[Asked, Asked]
+    for pair in controllers(lab, elr=1):
+        for number in BROKERS:
+            for there in pair:
+                there.ask(registration(there, number))
+                there.written()
+        for name in ("2", "03"):
+            resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
+                resource_type=4, resource_name=name, configs=(config,)
+            )
+            for there in pair:
+                assert done(there, IncrementalAlterConfigsRequest(resources=(resource,)))[1], "it is written"
+            theirs, ours = (there.ask(request) for there in pair)
+            assert ours.error_code == ErrorCode.NONE
+            assert theirs.error_code == (ErrorCode.NONE if name == "2" else ErrorCode.UNKNOWN_SERVER_ERROR)
