@@ -4,10 +4,34 @@ from __future__ import annotations
 
 import pytest
 
+from kraftlib.codec.versions import Versions
 from kraftlib.controller.apis import FORWARDABLE, ROLES, SERVED, VERSIONS
+from kraftlib.runtime.net import api_versions
 from kraftlib.security.access import Role
 from kraftlib.wire.apis import APIS, ApiKey
+from kraftlib.wire.frames import decode_response
 from tests.captured import RELEASES, pairs
+
+BY_NAME = Versions(0, 12)
+"""The versions of Fetch that name the topic: controllers of Kafka advertise some, and refuse them."""
+NOT_HANDLED = {41, 50}
+"""Describing of tokens and of SCRAM credentials: advertised by Kafka's controllers, and UNKNOWN_SERVER_ERROR there."""
+OF_SASL = {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
+"""Advertised where a login is configured."""
+GONE = {
+    ApiKey.CREATE_TOPICS: Versions(0, 1),
+    ApiKey.DELETE_TOPICS: Versions(0, 0),
+    ApiKey.DESCRIBE_ACLS: Versions(0, 0),
+    ApiKey.CREATE_ACLS: Versions(0, 0),
+    ApiKey.DELETE_ACLS: Versions(0, 0),
+    ApiKey.DESCRIBE_CONFIGS: Versions(0, 0),
+    ApiKey.CREATE_DELEGATION_TOKEN: Versions(0, 0),
+    ApiKey.RENEW_DELEGATION_TOKEN: Versions(0, 0),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: Versions(0, 0),
+    ApiKey.ALTER_PARTITION: Versions(0, 1),
+    7: Versions(0, 3),  # ControlledShutdown, for brokers that have their metadata from ZooKeeper
+}
+"""What 3.9 serves in addition: Kafka 4.0 took these versions away (KIP-896)."""
 
 
 def test_what_is_served_can_be_read_and_has_a_role() -> None:
@@ -39,3 +63,22 @@ def test_every_request_of_a_broker_in_the_captures_is_served(release: str) -> No
     found = {(key, version) for key, version in asked if key in of_brokers}
     assert {key for key, _ in found} >= {ApiKey.BROKER_HEARTBEAT, ApiKey.ENVELOPE}
     assert {(key, version) for key, version in found if version not in VERSIONS[key]} == set()
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_all_is_served_that_a_controller_of_kafka_serves(release: str) -> None:
+    """And nothing else, compared with 4.3.1, but the next version of ApiVersions."""
+    ours = {(key, one) for key, served in {**api_versions.SERVED, **VERSIONS}.items() for one in served}
+    told = [pair for pair in pairs(release, "wire") if pair["api_key"] == ApiKey.API_VERSIONS]
+    for pair in told:
+        _, answer = decode_response(pair["response"], api_key=ApiKey.API_VERSIONS, version=pair["api_version"])
+        ranges = {
+            key: range_ for key, range_ in api_versions.ranges(answer).items() if key not in {*OF_SASL, *NOT_HANDLED}
+        }
+        theirs = {(key, one) for key, range_ in ranges.items() for one in range_}
+        theirs -= {(ApiKey.FETCH, one) for one in BY_NAME}
+        older = {(key, one) for key, versions in GONE.items() for one in versions}
+        assert theirs - ours == (older if release == "kafka-3.9.2" else set())
+        if release == "kafka-4.3.1":
+            assert ours - theirs == {(ApiKey.API_VERSIONS, 5)}
+    assert told
