@@ -261,6 +261,34 @@ def test_nothing_acknowledged_is_lost_while_controllers_and_brokers_are_killed(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("whose", ["ours", "Kafka's"])
+def test_everything_is_restarted_one_by_one(lab: Lab, whose: str, record_property: Record) -> None:
+    """SIGTERM and a start, of each controller, the active one last, and of each broker, under two producers."""
+    cluster = Cluster(lab, controllers=3, kafka=(1, 2, 3) if whose == "Kafka's" else (), brokers=3)
+    cluster.start_brokers()
+    with Traffic(cluster) as traffic:
+        active = cluster.active()
+        for number in sorted(cluster.controllers, key=lambda number: number == active):
+            cluster.controllers[number].stop()
+            traffic.wait_for_more()
+            cluster.controllers[number].start()
+            cluster.topics("--create", "--topic", f"topic-{number}", "--partitions", 2, "--replication-factor", 3)
+            cluster.caught_up()
+        for node in cluster.brokers:
+            assert node.stop() == 143
+            assert unusual(node, GONE) == []
+            node.start()
+            node.wait_started()
+            cluster.wait_in_sync()
+            traffic.wait_for_more()
+    for name, count in traffic.check().items():
+        record_property(name, count)
+    record_property("slowest acknowledgement, ms", traffic.slowest_ms("plain"))
+    assert set(cluster.topics("--list").out.split()) >= {"topic-1", "topic-2", "topic-3"}
+    assert [line for node in cluster.brokers for line in unusual(node, GONE)] == []
+
+
+@pytest.mark.slow
 @pytest.mark.since("4.0")
 @pytest.mark.parametrize("whose", ["ours", "Kafka's"])
 def test_brokers_are_upgraded_one_by_one_and_then_the_features(lab: Lab, whose: str, record_property: Record) -> None:

@@ -33,7 +33,6 @@ def replace(cluster: Cluster, traffic: Traffic, old: int, new: int, *, kafka: bo
 
 
 @pytest.mark.slow
-@pytest.mark.since("4.0")
 @pytest.mark.parametrize("by", ["ours", "Kafka's"])
 def test_all_controllers_are_replaced_one_by_one_and_back(lab: Lab, by: str, record_property: Record) -> None:
     """`add-controller`, `remove-controller` under two producers: brokers notice nothing, and all logs are equal."""
