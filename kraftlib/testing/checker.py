@@ -297,10 +297,13 @@ class Checker:
         held = {hold.name: hold.offset for hold in process.retention.holds}
         self.check(inv.hold_keeps_the_log, process.node, snapshot_id, held)
 
-    def snapshot_created(self, process: Process, snapshot_id: OffsetAndEpoch) -> None:
-        """A node has written a snapshot."""
+    def snapshot_created(
+        self, process: Process, snapshot_id: OffsetAndEpoch, named: Sequence[ReplicaKey] | None
+    ) -> None:
+        """A node has written a snapshot, which names these voters."""
         self._trace.add(self._timeline.now_us, Step.SNAPSHOT, process.node_id, snapshot_id.offset, snapshot_id.epoch)
         self.check(inv.i14_snapshot_covers_committed_records_only, self.facts, process.node, snapshot_id)
+        self.check(inv.i14_snapshot_names_its_voters, self.facts, process.node, snapshot_id, named)
 
     def persisted(self, process: Process, before: ElectionState | None, after: ElectionState) -> None:
         """The election state of a node is durable."""

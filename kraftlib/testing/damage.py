@@ -129,7 +129,8 @@ def damaged(
     holes: list[OffsetRange] = []
     for _ in range(places):
         first = random.randrange(len(batches))
-        last = min(len(batches) - 1, first + random.randrange(4))
+        # Most often a few batches, now and then more than one answer brings.
+        last = min(len(batches) - 1, first + random.randrange(4) * random.choice((1, 1, 10)))
         hole = OffsetRange(batches[first].base_offset, batches[last].end_offset)
         if all(hole.end_offset < other.start_offset or other.end_offset < hole.start_offset for other in holes):
             holes.append(hole)

@@ -7,7 +7,7 @@ core what it believes about anything but itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from kraftlib.records.batch import Batch
@@ -221,6 +221,16 @@ def i14_snapshot_covers_committed_records_only(facts: Facts, node: DiskImage, sn
     return None if entry.epoch == snapshot.epoch else f"{node.key} has snapshot {snapshot}, its last record is {entry}"
 
 
+def i14_snapshot_names_its_voters(
+    facts: Facts, node: DiskImage, snapshot: OffsetAndEpoch, named: Sequence[ReplicaKey] | None
+) -> Complaint:
+    """I14: a snapshot that names voters names those of the last record that it covers."""
+    entry = facts.committed.covering(snapshot.offset - 1)
+    if named is None or entry is None or entry.voters is None or set(named) == set(entry.voters):
+        return None
+    return f"{node.key} has snapshot {snapshot} with voters {ids(named)}, its last record is of {ids(entry.voters)}"
+
+
 def i15_listener_in_order(node: DiskImage, expected: Offset, base_offset: Offset) -> Complaint:
     """I15, the listener's contract: every committed record once, in order, without a gap."""
     return None if base_offset == expected else f"a listener of {node.key} is given {base_offset}, due was {expected}"
@@ -418,6 +428,21 @@ def s10_hung_disk_costs_the_leadership(node: DiskImage, stuck_ms: int, limit_ms:
 def s14_going_back_is_said(node: DiskImage, voter: ReplicaKey, before: int, said: int) -> Complaint:
     """S14: a leader that finds a voter with less than it had says so: an older copy of its disk is there."""
     return None if said > before else f"leader {node.key} counts less of {voter} than before, and does not say so"
+
+
+def i15_listener_that_is_gone_hears_nothing(node: DiskImage, is_gone: bool) -> Complaint:
+    """I15: a listener that was taken away, or has raised, hears nothing any more."""
+    return f"{node.key} tells a listener that is gone" if is_gone else None
+
+
+def hold_is_kept_for_the_next_life(node: DiskImage, name: str, stored: Collection[str]) -> Complaint:
+    """HOLD: a hold is stored, so that a restart does not end it."""
+    return None if name in stored else f"the hold {name!r} of {node.key} is not stored, only {sorted(stored)}"
+
+
+def hold_that_is_given_holds(node: DiskImage, name: str, is_over: bool) -> Complaint:
+    """HOLD: a hold that is given out is not over, also where one of the same name has expired."""
+    return f"{node.key} gives out the hold {name!r}, which is over" if is_over else None
 
 
 def hold_keeps_the_log(node: DiskImage, snapshot: OffsetAndEpoch, held: Mapping[str, Offset]) -> Complaint:

@@ -16,6 +16,7 @@ import attrs
 
 from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
+from kraftlib.consensus.voters import VoterSet
 from kraftlib.errors import ConfigError, CorruptBatchError, ReplicaFailedError
 from kraftlib.records.batch import Batch
 from kraftlib.records.snapshot import SnapshotReader
@@ -217,8 +218,9 @@ class Process:
             return  # a newer one has replaced it meanwhile
         with SnapshotReader(self.log.open_snapshot(snapshot_id), epoch=snapshot_id.epoch) as reader:
             values: Sequence[Any] = [value for batch in reader.batches() for value in batch.values()]
+            named = None if reader.voters is None else tuple(voter.key for voter in VoterSet.from_record(reader.voters))
         self._world.snapshots.append((self.node_id, snapshot_id.offset, checksum(values)))
-        self._world.checker.snapshot_created(self, snapshot_id)
+        self._world.checker.snapshot_created(self, snapshot_id, named)
 
     def _failed(self, failure: ReplicaFailedError) -> None:
         if not isinstance(failure.__cause__, InjectedStorageError):

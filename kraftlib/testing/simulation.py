@@ -28,6 +28,7 @@ from kraftlib.testing.process import Ending
 from kraftlib.testing.profiles import Profile, profile_of
 from kraftlib.testing.subject import DEFAULT, Subject
 from kraftlib.testing.trace import Entry, Step
+from kraftlib.testing.visitors import Visitors
 from kraftlib.testing.world import ListenerFactory, World
 
 NO_DRILL: Final = "none"
@@ -127,6 +128,7 @@ class Simulation:
             rarely=profile.rarely,
             only=only,
         )
+        self.visitors = Visitors(self.world, chance.Random(f"visitors/{profile.name}/{seed}"), pace=self.pace)
         workload = self.world.workload
         workload.rate = draw.uniform(*profile.rate) / self.pace
         if profile.odd_configurations:
@@ -170,6 +172,7 @@ class Simulation:
         world.workload.start()
         if self.nemesis.kinds:
             self.nemesis.start()
+            self.visitors.start()
         self._phase(2)
         if self.profile.noise:
             liveness.v2_noise_elects_nobody(world, self.trouble_ms)
@@ -218,6 +221,7 @@ class Simulation:
     def mend(self) -> None:
         """End all trouble: every link works, every clock is right, and everything runs but for `stay_down`."""
         self.nemesis.stop()
+        self.visitors.stop()
         world = self.world
         world.keeps_up = True
         world.network.heal(world.network.links.values())

@@ -87,6 +87,11 @@ class SimulatedBackground:
         self._busy = False
         self._alone_us: int | None = None
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that it was asked for is done."""
+        return not self._busy and not self._jobs
+
     @contextmanager
     def alone(self, delay_us: int) -> Iterator[None]:
         """Let what is asked for within the block happen after so much time, as if nothing else were to be done."""

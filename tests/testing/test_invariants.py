@@ -70,6 +70,9 @@ CASES: list[tuple[Callable[..., Complaint], tuple[Any, ...], tuple[Any, ...]]] =
      (facts, NODE, OffsetAndEpoch(offset=4, epoch=2))),
     (inv.i14_snapshot_covers_committed_records_only, (facts, NODE, OffsetAndEpoch(offset=0, epoch=0)),
      (facts, NODE, OffsetAndEpoch(offset=2, epoch=2))),
+    (inv.i15_listener_that_is_gone_hears_nothing, (NODE, False), (NODE, True)),
+    (inv.hold_is_kept_for_the_next_life, (NODE, "a", ["a", "b"]), (NODE, "a", ["b"])),
+    (inv.hold_that_is_given_holds, (NODE, "a", False), (NODE, "a", True)),
     (inv.i15_listener_in_order, (NODE, 3, 3), (NODE, 3, 4)),
     (inv.i15_listener_hears_committed_only, (facts, NODE, 2, 2), (facts, NODE, 3, 2)),
     (inv.i15_listener_hears_committed_only, (facts, NODE, 1, 1), (facts, NODE, 2, 3)),
@@ -188,6 +191,18 @@ def test_a_change_that_the_operator_was_told_of_stands_in_the_committed_log() ->
     assert inv.v6_a_change_that_is_done_is_committed(own, "remove", key(2)) is not None
     own.commit(second)
     assert inv.v6_a_change_that_is_done_is_committed(own, "remove", key(2)) is None
+
+
+def test_a_snapshot_names_the_voters_of_its_last_record() -> None:
+    own = Facts()
+    node = image(own, 1, 1, 1)
+    first, second = node.chain.entries
+    first.voters, second.voters = (key(1), key(2)), (key(1),)
+    own.commit(second)
+    snapshot_id = OffsetAndEpoch(offset=1, epoch=1)
+    assert inv.i14_snapshot_names_its_voters(own, node, snapshot_id, (key(2), key(1))) is None
+    assert inv.i14_snapshot_names_its_voters(own, node, snapshot_id, None) is None
+    assert inv.i14_snapshot_names_its_voters(own, node, snapshot_id, (key(1),)) is not None
 
 
 def test_upstreams_send_and_their_observers_have_committed_records_only() -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tools.core_fuzz.world import CoreWorld
 
 REMEMBERED: Final = 24
-"""So many requests of each kind."""
+"""So many requests, and so many answers, of each kind."""
 
 OLDEST: Final = {FetchRequest: 12}
 """The oldest version of the requests of a kind: that of a Fetch which names its topic in another way, or 0."""
@@ -75,6 +75,8 @@ class Forger:
         self._seen: dict[type, deque[Letter]] = {}
         self._answered: dict[type, None] = {}
         """The kinds of answers that were sent."""
+        self._answers: dict[str, deque[Any]] = {}
+        """The latest answers of each kind, by the name of their requests."""
         self._tampering: dict[type, Tampering] = {}
         """By the kind of answer: a rare kind is waited for."""
 
@@ -98,6 +100,11 @@ class Forger:
         """Return a request that was sent a while ago, perhaps of this kind."""
         kinds = list(self._seen) if kind is None else [kind] * (kind in self._seen)
         return random.choice(self._seen[random.choice(kinds)]) if kinds else None
+
+    def remembered_answer(self, random: chance.Random, request: Any) -> Any:
+        """Return an answer that was sent a while ago to a request of this kind; None if there was none."""
+        answers = self._answers.get(type(request).__name__)
+        return random.choice(answers) if answers else None
 
     def _receiver(self, meant: int | None = None) -> CoreHost | None:
         random, up = self._world.random, self._world.up()
@@ -227,6 +234,9 @@ class Forger:
     def pass_on(self, letter: Letter) -> Letter:
         """Return an answer that is sent, or what has become of it."""
         kind = type(letter.body)
+        if letter.body is not None:
+            name = kind.__name__.replace("Response", "Request")
+            self._answers.setdefault(name, deque(maxlen=REMEMBERED)).append(letter.body)
         tampering = self._tampering.get(kind)
         if kind in forged_answers.BENDS:
             self._answered[kind] = None

@@ -33,6 +33,7 @@ from kraftlib.wire.messages.state_digest import StateDigestRequest
 from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
 from tools.core_fuzz import made_up
 from tools.core_fuzz.forged_requests import BENDS, STRANGE_DISK, STRANGER, with_partition
+from tools.core_fuzz.garble import garbled
 from tools.core_fuzz.host import VERSIONS
 from tools.rules import Referee
 
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from tools.core_fuzz.host import CoreHost
     from tools.core_fuzz.world import CoreWorld
 
-SHARE: Final = 0.008
+SHARE: Final = 0.016
 """The share of the steps before which something is supposed."""
 
 FIRST_NUMBER: Final = 1_000_000_000
@@ -48,6 +49,13 @@ FIRST_NUMBER: Final = 1_000_000_000
 
 OF_LEADERS: Final = 0.4
 """The share of the suppositions that are about a leader, if there is one."""
+
+OF_BUSY_ONES: Final = 0.5
+"""The share of the times that are supposed to be up at a replica whose disk is at work, if there is one."""
+
+UPSTREAM_MARK: Final = ((10_002, b""),)
+MARKED: Final = 0.25
+"""The share of the Fetches that are supposed to be those of an observer to its upstream."""
 
 EVENTS: Final = 5
 """The number of events that a twin lives for."""
@@ -134,7 +142,8 @@ class Suppositions:
         self._kinds = (
             self._vote, self._vote, self._vote, self._introduction, self._good_bye, self._time, self._time, self._fetch,
             self._fetch, self._remembered, self._remembered, self._made_up, self._wish, self._change, self._change,
-            self._late_hash, self._want_of_a_snapshot,
+            self._late_hash, self._want_of_a_snapshot, self._garbled, self._garbled, self._garbled,
+            self._garbled, self._answer, self._answer, self._answer,
         )  # fmt: skip
 
     def maybe_suppose(self) -> None:
@@ -149,7 +158,11 @@ class Suppositions:
             return
         leaders = [host for host in up if isinstance(host.running.state.role_state, Leader)]
         host = self._random.choice(leaders if leaders and self._random.random() < OF_LEADERS else up)
-        event = self._random.choice(self._kinds)(host)
+        kind = self._random.choice(self._kinds)
+        busy = [one for one in up if one.slow] if kind == self._time else []
+        if busy and self._random.random() < OF_BUSY_ONES:
+            host = self._random.choice(busy)
+        event = kind(host)
         if event is None:
             return
         self._world.count("supposition")
@@ -294,7 +307,9 @@ class Suppositions:
             current_leader_epoch=host.running.epoch if epoch is None else epoch,
             replica_directory_id=who.directory_id or uuid.UUID(int=0),
         )
-        return self._received(attrs.evolve(request, replica_state=FetchRequest.ReplicaState(replica_id=who.id)))
+        tags = UPSTREAM_MARK if self._random.random() < MARKED else request.unknown_tagged_fields
+        state = FetchRequest.ReplicaState(replica_id=who.id)
+        return self._received(attrs.evolve(request, replica_state=state, unknown_tagged_fields=tags))
 
     def _remembered(self, host: CoreHost) -> ev.Event | None:
         """A request of another time, perhaps of another replica, perhaps bent."""
@@ -304,6 +319,25 @@ class Suppositions:
         bend = self._random.choice((*BENDS.get(type(letter.body), ()), None, None))
         body = letter.body if bend is None else bend(self._random, host, letter.body)
         return None if body is None else self._received(body)
+
+    def _garbled(self, host: CoreHost) -> ev.Event | None:
+        """A request with values that no replica sends."""
+        letter = self._world.forger.remembered(self._random)
+        made = self._random.choice(made_up.MADE_UP)(self._random, host) if self._random.random() < 0.5 else None
+        body = letter.body if made is None and letter is not None else made
+        return None if body is None else self._received(garbled(self._random, body))
+
+    def _answer(self, host: CoreHost) -> ev.Event | None:
+        """An answer to what this replica has asked, as one of another time was, or garbled."""
+        asked = list(host.running.state.connections.requests.values())
+        if not asked:
+            return None
+        one = self._random.choice(asked)
+        answer = self._world.forger.remembered_answer(self._random, one.request)
+        if answer is None:
+            return None
+        body = garbled(self._random, answer) if self._random.random() < 0.7 else answer
+        return ev.ResponseReceived(one.correlation_id, body)
 
     def _made_up(self, host: CoreHost) -> ev.Event | None:
         body = self._random.choice(made_up.MADE_UP)(self._random, host)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random as chance
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import attrs
@@ -45,6 +45,9 @@ FIRST_PORT: Final = 9_000
 
 PORTS_APART: Final = 100
 """The distance between the ports of a replica before and after it moves. Every old address still leads to it."""
+
+WITH_UPSTREAMS: Final = 0.8
+"""The share of the seeds whose observers fetch from other replicas than the leader, unless they are to vote."""
 
 WITH_ID_0: Final = 0.25
 """The share of the seeds whose first replica has the id 0, which Kafka allows, too. In the others it has 1."""
@@ -91,6 +94,7 @@ class CoreWorld:
         self._leaves_failed = chance.Random(f"failed machines of {theme.name}/{seed}").random() < 0.7
         """Whether whose state machine has failed is not restarted at the end, while another voter may lead."""
         self._habits = draw_habits(chance.Random(f"habits of {theme.name}/{seed}"))
+        self._upstreams = self._draw_upstreams(chance.Random(f"upstreams of {theme.name}/{seed}"))
         self.dies_at_once = random.choice((0.0, 0.0005, 0.002, 0.01))
         self._hold_back = random.choice((0.0, 0.02, 0.1))
         self._patience = random.choice((1, 2, 5))
@@ -166,7 +170,22 @@ class CoreWorld:
             "priority_takeover_ms": 200,
             **self._habits,
             "yield_to": self._yields(host.number),
+            "upstreams": self._upstreams_of(host.number),
         }
+
+    def _draw_upstreams(self, random: chance.Random) -> Mapping[ReplicaId, tuple[ReplicaId, ...]]:
+        """Draw which observers fetch from which others, in this order, and perhaps in a circle: mostly none does."""
+        if random.random() >= WITH_UPSTREAMS or self._auto_join or not self._habits.get("private_apis", True):
+            return {}
+        found = {}
+        for number in set(self.priorities) - set(self.first_voters):
+            others = [other for other in self.priorities if other != number]
+            if random.random() < 0.8:
+                found[number] = tuple(random.sample(others, random.randint(1, min(3, len(others)))))
+        return found
+
+    def _upstreams_of(self, number: ReplicaId) -> tuple[Endpoint, ...]:
+        return tuple(self.place(other) for other in self._upstreams.get(number, ()))
 
     def _yields(self, number: ReplicaId) -> tuple[ReplicaId, ...] | None:
         others = tuple(other for other in self._habits.get("yield_to", ()) if other != number)

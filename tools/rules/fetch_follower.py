@@ -33,7 +33,7 @@ from tools.rules.received import continuing
 from tools.rules.repair import Repair
 from tools.rules.rule_set import RuleSet
 from tools.rules.state_digests import LANE
-from tools.rules.upstreams import has_upstreams
+from tools.rules.upstreams import has_upstreams, source
 
 FETCHING = frozenset({Follower, Unattached})
 """Roles that send a Fetch."""
@@ -102,7 +102,12 @@ class FetchFollowerRules(RuleSet):
         self._has_learned = False
 
     def started(self, actions: Sequence[act.Action], now_ms: int) -> None:
-        """It may ask at once."""
+        """It may ask at once. All that a snapshot covers, the newest one too, is committed."""
+        log = self.state.log
+        covered = max([log.start_offset, *(kept.offset for kept in log.snapshots)])
+        if self.state.committed_offset != covered:
+            text = f"{self.state.committed_offset} is taken for committed at the start, and {covered} is"
+            raise BrokenRuleError("RF27", text)
         self._downloads.follow(actions)
         self._end_step(actions)
 
@@ -370,6 +375,9 @@ class FetchFollowerRules(RuleSet):
         elif outcome is not None and not outcome.has_news and not self._goes_on(actions):
             if any(type(action) is act.AdvanceHighWatermark for action in actions):
                 return  # records that were learned of before are there now, which happens once for each advance
+            wanted = source(state)
+            if answered.destination != (state.leader_id if wanted is None else wanted):
+                return  # another upstream is asked next, or the leader
             # A leader that holds no Fetch must not be asked as fast as it answers.
             until_ms = answered.sent_ms + min(pause_ms, state.config.fetch_max_wait_ms)
             self._is_left_alone(answered.destination, until_ms, event)

@@ -129,7 +129,7 @@ class ForeignRules(SceneRules):
             raise self.broken("RC16", f"the sender of {name} knows no tag of ours, and is told {told!r}")
         self._counted(REASONS[error], name, sender_of(event.request))
 
-    def _counted(self, reason: str, name: str, sender: ReplicaId | None = None) -> None:
+    def _counted(self, reason: str, name: str, sender: int | None = None) -> None:
         state = self.scene.state
         if state.refused.get(reason, 0) <= self._counts.get(reason, 0):
             raise self.broken("RC16", f"{name}: {reason!r} is not counted")
@@ -163,7 +163,7 @@ class ForeignRules(SceneRules):
         if reason is None and type(asked.request) in INTRODUCED and self._is_of_another_disk(event.response):
             reason = NOT_THE_ONE_MEANT
         if reason is not None:
-            self._counted(reason, f"the answer to {type(asked.request).__name__}")
+            self._counted(reason, f"the answer to {type(asked.request).__name__}", asked.destination)
 
     def _is_of_another_disk(self, response: Any) -> bool:
         """Whether another replica or disk answers than the one that was meant, in our epoch."""
