@@ -32,6 +32,9 @@ AGE: Final = 10_003
 FIRST: Final = -500_000
 """The first upstream, as the destination of a request; the others are below."""
 
+AGE_MAX: Final = 2**31 - 1
+"""The age that an answer has whose field is no age."""
+
 REST_MAX: Final = 32
 """An upstream that is left again and again rests for so many fetch timeouts, up to twice that."""
 
@@ -115,7 +118,8 @@ class UpstreamRules(RuleSet):
         partition, heard_ms = topics[0].partitions[0], max(state.upstreams.heard_ms, state.upstreams.chosen_ms)
         if not partition.error_code and partition.current_leader.leader_epoch == state.epoch:
             said = dict(response.unknown_tagged_fields).get(AGE, struct.pack(">i", 0))
-            heard_ms = max(heard_ms, now_ms - struct.unpack(">i", said)[0])
+            age_ms = max(struct.unpack(">i", said)[0], 0) if len(said) == 4 else AGE_MAX
+            heard_ms = max(heard_ms, now_ms - age_ms)
         return now_ms - heard_ms >= state.config.fetch_timeout_ms
 
     def _refuses(self, topics: Sequence[Any]) -> bool:
