@@ -10,6 +10,7 @@ from kraftlib.config import RaftConfig
 from kraftlib.errors import ConfigError, StorageError
 from kraftlib.storage import files, names
 from kraftlib.storage.file_log import FileReplicatedLog
+from kraftlib.storage.log.space import Space
 from kraftlib.storage.log.spare import Spare, only_zeros_follow
 from kraftlib.testing.log_contract import read_all
 from tests.storage.builders import some_batches
@@ -153,10 +154,10 @@ def test_zeros_where_records_were_are_damage(tmp_path: Path) -> None:
     assert again.holes()[0].end_offset == 3
 
 
-def test_a_full_disk_takes_the_spare_away(tmp_path: Path) -> None:
+def test_a_full_disk_takes_the_spare_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = opened(tmp_path)
     log.prepare_spare()
-    log.space.is_full = True
+    monkeypatch.setattr(Space, "is_full", True)
     log.prepare_spare()
     assert not (tmp_path / names.SPARE).exists()
     log.close()
