@@ -9,6 +9,8 @@ import pytest
 from kraftlib.testing.violation import InvariantViolation
 from kraftlib.testing.visitors import Visitor, Visitors
 from kraftlib.testing.world import World
+from tests.simulation.mutants import MUTANTS
+from tests.simulation.mutation import planted
 from tests.testing.worlds import world
 
 
@@ -53,6 +55,16 @@ def test_a_visitor_that_is_told_of_more_when_it_is_gone_says_so() -> None:
         pair[0].companion = None
         with pytest.raises(InvariantViolation, match="I15"):
             made.run_for(500)
+
+
+def test_a_replica_that_feeds_who_left_is_found() -> None:
+    bug = next(mutant for mutant in MUTANTS if mutant.name == "who-left-is-fed-on")
+    with planted(bug), world() as made:
+        pair = pair_at_the_leader(made, raises=False)
+        with pytest.raises(InvariantViolation, match="I15"):
+            made.run_for(500)
+
+        assert [one.is_gone for one in pair] == [True, True]
 
 
 def test_some_runs_have_visitors_and_they_stop_coming() -> None:

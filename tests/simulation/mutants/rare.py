@@ -366,4 +366,24 @@ MUTANTS: Final = (
         profiles=CORE,
         slow=True,
     ),
+    Mutant(
+        "only-the-start-is-committed",
+        "a replica that starts takes only the start of its log for committed, though it has a newer snapshot",
+        (Edit("consensus.replica.Replica.__init__", "committed_offset=max([", "committed_offset=min(["),),
+        profiles=CORE,
+        slow=True,
+    ),
+    Mutant(
+        "describing-nothing-fails",
+        "a DescribeQuorum that names no topic ends in an error",
+        (
+            Edit(
+                "consensus.describe.handle_describe_quorum",
+                "if request.topics else METADATA_TOPIC",
+                "or METADATA_TOPIC",
+            ),
+        ),
+        profiles=CORE,
+        slow=True,
+    ),
 )

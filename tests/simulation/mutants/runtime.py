@@ -6,6 +6,9 @@ from typing import Final
 
 from tests.simulation.mutation import Edit, Mutant
 
+HOLDS: Final = ("swarm", "membership")
+"""Their runs have readers that hold the log."""
+
 MUTANTS: Final = (
     Mutant(
         "acknowledged-when-flushed",
@@ -83,5 +86,31 @@ MUTANTS: Final = (
         "callers-are-not-refused",
         "who ceases to lead leaves callers waiting, and commits in their name what others wrote (I10)",
         (Edit("consensus.transitions.close_leadership", "[act.RefuseAppends(epoch)]", "[]"),),
+    ),
+    Mutant(
+        "expired-holds-are-given-out",
+        "who asks for a hold of a name whose hold has expired gets that one, and nothing is held",
+        (
+            Edit(
+                "runtime.snapshots.retention.Retention.hold",
+                "found is not None and not found.is_over",
+                "found is not None",
+            ),
+        ),
+        profiles=HOLDS,
+        slow=True,
+    ),
+    Mutant(
+        "holds-end-with-the-process",
+        "the holds of readers are not stored",
+        (Edit("runtime.housekeeping.Housekeeping.__init__", "save=opened.holds.write,", ""),),
+        profiles=HOLDS,
+        slow=True,
+    ),
+    Mutant(
+        "who-left-is-fed-on",
+        "a listener that another one takes away is fed until the turn is over",
+        (Edit("runtime.applier.Applier._feed", " or feed not in self._feeds", ""),),
+        slow=True,
     ),
 )
