@@ -18,7 +18,7 @@ from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Follower
 from kraftlib.consensus.state import ReplicaState
 from kraftlib.testing.judge import BrokenRuleError
-from kraftlib.types import Endpoint
+from kraftlib.types import METADATA_TOPIC_ID, Endpoint
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from kraftlib.wire.messages.fetch import FetchRequest
@@ -112,7 +112,8 @@ class UpstreamRules(RuleSet):
     def _is_old(self, event: ev.ResponseReceived[Any], now_ms: int) -> bool:
         response, state = event.response, self.state
         topics = response.responses
-        is_ours = [len(topic.partitions) for topic in topics] == [1] and topics[0].partitions[0].partition_index == 0
+        is_one = [(topic.topic_id, len(topic.partitions)) for topic in topics] == [(METADATA_TOPIC_ID, 1)]
+        is_ours = is_one and topics[0].partitions[0].partition_index == 0
         if response.error_code or not is_ours or self._refuses(topics):
             return True
         partition, heard_ms = topics[0].partitions[0], max(state.upstreams.heard_ms, state.upstreams.chosen_ms)
