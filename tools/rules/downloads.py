@@ -52,6 +52,8 @@ class Downloads:
         self._is_active = False
         """Whether the role that is held now wants it."""
         self._is_writing = False
+        self._is_same_source: bool | None = None
+        """Whether a download that goes on came from where it is asked for now; None: none goes on."""
         self._rests: dict[int, int] = {}
         """The upstreams that were left, and until when."""
         self._asked: dict[int, tuple[Any, int]] = {}
@@ -102,11 +104,8 @@ class Downloads:
         if kept is None or kept.snapshot_id != snapshot_id or not kept.size or not kept.position:
             self._kept = Download(snapshot_id=snapshot_id, source_epoch=epoch, source=source, fills=fills)
             return
-        is_same = (kept.source_epoch, kept.source) == (epoch, source)
+        self._is_same_source = kept.source == source
         kept.fills, kept.digest, kept.source = fills, None, source
-        kept.unproven = not is_same and kept.position < kept.size
-        if kept.unproven:
-            self._wanted.append(act.HashDownload(snapshot_id, kept.position))
 
     @property
     def heals(self) -> bool:
@@ -238,6 +237,13 @@ class Downloads:
         if kept is not None and kept.source is not None and rests.get(kept.source) != self._rests.get(kept.source):
             kept.source_epoch = None
         self._rests = dict(rests)
+        # The very answer that names the snapshot may be a reason to leave the upstream.
+        is_same, self._is_same_source = self._is_same_source, None
+        if kept is not None and is_same is not None:
+            is_proven = is_same and kept.source_epoch == self._state.epoch
+            kept.unproven = not is_proven and kept.position < (kept.size or 0)
+            if kept.unproven:
+                self._wanted.append(act.HashDownload(kept.snapshot_id, kept.position))
         is_asking = isinstance(role, Follower) and self._state.shutdown_deadline_ms is None
         if kept is not None and self._is_active and not self._is_writing and is_asking:
             self._is_active = kept.source == source(self._state)
