@@ -69,14 +69,12 @@ class Oddities:
     """How likely an answer begins an epoch with other voters than the configured ones."""
     strange_headers: float = 0.0
     """How likely an answer has a sound batch with a header that no log of a quorum has."""
-    slow_pieces: float = 0.0
-    """How likely the disk takes its time with a piece of a snapshot: timers end meanwhile."""
 
     @classmethod
     def of(cls, seed: int, theme: str) -> Oddities:
         """Draw them."""
-        kinds = ("oddities", "more oddities", "later oddities", "strange oddities", "slow oddities")
-        random, more, later, strange, slow = (chance.Random(f"{which} of {theme}/{seed}") for which in kinds)
+        kinds = ("oddities", "more oddities", "later oddities", "strange oddities")
+        random, more, later, strange = (chance.Random(f"{which} of {theme}/{seed}") for which in kinds)
         return cls(
             random=random,
             moves=random.choice((0.0, 0.0, 0.3)),
@@ -92,7 +90,6 @@ class Oddities:
             mixes_epochs=later.choice((0.0, 0.0, 0.0, 0.5)),
             counts_others=later.choice((0.0, 0.0, 0.02)),
             strange_headers=strange.choice((0.0, 0.0, 0.0, 0.02)),
-            slow_pieces=slow.choice((0.0, 0.0, 0.3)),
         )
 
     def is_unproven(self) -> bool:
@@ -110,10 +107,6 @@ class Oddities:
     def spoils_repair(self) -> bool:
         """Whether the next answer to a repair is of no use."""
         return self.spoils_repairs > 0.0 and self.random.random() < self.spoils_repairs
-
-    def is_slow_piece(self) -> bool:
-        """Whether the disk takes its time with the next piece of a snapshot."""
-        return self.slow_pieces > 0.0 and self.random.random() < self.slow_pieces
 
     def bends_rarely(self, share: float) -> bool:
         """Whether the next answer that can be bent in a rare way is."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from kraftlib.consensus import events as ev
 from kraftlib.consensus.roles import Leader
 from kraftlib.consensus.voters import VoterSet
 from kraftlib.records.batch import Batch
@@ -175,7 +176,9 @@ class Promises:
             raise BrokenPromiseError("I12", f"{host} fetches in its own name and has lost its election")
         if offset > store.flushed_offset:
             raise BrokenPromiseError("I12", f"{host} fetches from {offset}, durable is {store.flushed_offset}")
-        if store.holes and offset > store.repaired_to:
+        # What a snapshot that was just set aside stood for was acknowledged before, and its loss is heard of next.
+        is_news = any(type(event) is ev.SnapshotLost for event in host.events)
+        if store.holes and offset > store.repaired_to and not is_news:
             raise BrokenPromiseError("I12", f"{host} fetches from {offset} and lacks {store.holes}")
         if not store.holes and epoch != store.epoch_before(offset):
             raise BrokenPromiseError("I12", f"{host} fetches from {offset}@{epoch}, there ends {store.end}")
