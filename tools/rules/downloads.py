@@ -53,7 +53,7 @@ class Downloads:
         """Whether the role that is held now wants it."""
         self._is_writing = False
         self._is_same_source: bool | None = None
-        """Whether a download that goes on came from where it is asked for now; None: none goes on."""
+        """Whether a download goes on from the same source; None: none goes on."""
         self._rests: dict[int, int] = {}
         """The upstreams that were left, and until when."""
         self._asked: dict[int, tuple[Any, int]] = {}
