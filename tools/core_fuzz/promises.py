@@ -176,7 +176,7 @@ class Promises:
             raise BrokenPromiseError("I12", f"{host} fetches in its own name and has lost its election")
         if offset > store.flushed_offset:
             raise BrokenPromiseError("I12", f"{host} fetches from {offset}, durable is {store.flushed_offset}")
-        # What a snapshot that was just set aside stood for was acknowledged before, and its loss is heard of next.
+        # A snapshot was just set aside: its records were acknowledged before, and the core hears of the loss next.
         is_news = any(type(event) is ev.SnapshotLost for event in host.events)
         if store.holes and offset > store.repaired_to and not is_news:
             raise BrokenPromiseError("I12", f"{host} fetches from {offset} and lacks {store.holes}")
