@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
+from unittest import mock
 
 import attrs
 
@@ -22,6 +23,7 @@ from kraftlib.storage import names
 from kraftlib.storage.directory import format_directory, open_directory
 from kraftlib.storage.election.store import FileQuorumStateStore
 from kraftlib.storage.file_log import FileReplicatedLog
+from kraftlib.storage.log.space import Space
 from kraftlib.storage.snapshots.damaged_snapshots import read_snapshot
 from kraftlib.types import ElectionState, Endpoint, Offset, OffsetAndEpoch, OffsetRange, ReplicaKey
 from tests.storage.builders import some_batches
@@ -177,8 +179,8 @@ def damaged_snapshot(keeper: Keeper) -> None:
     keeper.spoil(names.checkpoint_name(newer), 30)
     log.set_snapshot_aside(newer, "a test")
     assert log.snapshots() == (_id(4),)
-    log.space.is_full = True
-    log.prepare_spare()
+    with mock.patch.object(Space, "is_full", True):
+        log.prepare_spare()
     keeper.append(log)
     log.close()
 
@@ -273,10 +275,9 @@ def full_disk(keeper: Keeper) -> None:
     """The spare segment is given back, and made anew when there is space."""
     log = keeper.open(**ZEROS)
     log.prepare_spare()
-    log.space.is_full = True
-    log.prepare_spare()
+    with mock.patch.object(Space, "is_full", True):
+        log.prepare_spare()
     keeper.append(log)
-    log.space.is_full = False
     log.prepare_spare()
     keeper.append(log)
     log.close()
