@@ -115,7 +115,7 @@ class Walk:
 
 
 def walk(data: bytes | memoryview, *, with_crcs: bool = False) -> Walk:
-    """Walk over the batches in `data`. Each is summed where the walk comes by: later it would not be in the cache."""
+    """Walk over the batches in `data`, and sum each, if `with_crcs`."""
     view = memoryview(data)
     starts: list[int] = []
     crcs: list[int] = []

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from kraftlib.config import RaftConfig
 from kraftlib.errors import ClosedError, ConfigError, DiskFullError, KraftError, NotLeaderError, ReplicaFailedError
-from kraftlib.records.accumulator import BatchAccumulator
+from kraftlib.records.accumulator import UNDRAINED_MAX_BATCHES, BatchAccumulator
 from kraftlib.records.batch import Batch
 from kraftlib.records.control import ControlRecord
 from kraftlib.runtime.metrics import RaftMetrics
@@ -59,7 +59,7 @@ class Appends:
         self._queues = waiters.queues
         # Without a linger the time at which a value came is not needed.
         self._lingers = config.append_linger_ms > 0
-        # When another program fills the disk, a drain, what waits behind it, and a vote fit into the reserve.
+        # When the disk becomes full, a drain, what waits behind it, and a vote fit into the reserve.
         self._drain_max_bytes = config.disk_reserve_bytes // 4 or config.backlog_max_bytes
         self._wall_clock = wall_clock
         self._wake = wake
@@ -144,14 +144,18 @@ class Appends:
         """This replica leads: the first record gets `base_offset`."""
         self.epoch, self.written_end = epoch, base_offset
         self._metrics.leadership_began()
+        batch_max_bytes = self._config.batch_max_bytes
+        grow_max_bytes = min(self._drain_max_bytes, batch_max_bytes)
         self._accumulator = BatchAccumulator(
             epoch=epoch,
             base_offset=base_offset,
             leader_id=self._config.node_id,
             linger_ms=self._config.append_linger_ms,
-            batch_max_bytes=self._config.batch_max_bytes,
-            grow_max_bytes=self._drain_max_bytes,
+            batch_max_bytes=batch_max_bytes,
+            grow_max_bytes=grow_max_bytes,
             max_bytes=self._config.backlog_max_bytes,
+            # As many bytes may wait as in batches that grow to the most that one may have.
+            max_undrained_batches=UNDRAINED_MAX_BATCHES * batch_max_bytes // grow_max_bytes,
         )
 
     def refuse(self, epoch: Epoch, high_watermark: Offset) -> None:

@@ -209,6 +209,20 @@ async def test_a_disk_that_becomes_full_amid_a_backlog_stops_no_replica(
     assert written.isdisjoint(refused)
 
 
+async def test_a_small_reserve_makes_batches_small_and_the_backlog_no_smaller(tmp_path: Path) -> None:
+    values = [b"%06d" % number + bytes(4_000) for number in range(200)]
+    async with file_quorum(tmp_path, disk_reserve_bytes=64 << 10, fetch_timeout_ms=20_000) as together:
+        leader = await together.leader()
+        epoch = leader.leader_and_epoch().epoch
+        outcomes = await asyncio.gather(*(leader.append_one(value, epoch=epoch) for value in values))
+        assert len(outcomes) == len(values)
+        log = together.segment(leader.node_id).read_bytes()
+    batches = [batch for batch in read_batches(log, drop_incomplete=True) if not batch.is_control]
+    written = [value for batch in batches for value in batch.values()]
+    assert written[-len(values) :] == values
+    assert max(batch.size for batch in batches) <= 16 << 10
+
+
 async def test_a_leader_whose_disk_is_full_hands_over_to_a_voter_with_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
