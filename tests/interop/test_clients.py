@@ -128,8 +128,21 @@ class ConfluentKafka:
 
         self._given: Final = {"bootstrap.servers": bootstrap}
         self._admin: Final = AdminClient(self._given)
-        # Its requests wait for a controller, and a broker that has just started may name none.
-        wait_for("a controller", lambda: self._admin.list_topics(timeout=PATIENCE_S).controller_id >= 0)
+        wait_for("a controller", self._knows_a_controller)
+
+    def _knows_a_controller(self) -> bool:
+        """Its requests wait for a controller. A broker that has just started may name none, and no broker either.
+
+        It calls itself started with the answer to its heartbeat, and may read later in the log that it is unfenced.
+        """
+        from confluent_kafka import KafkaError, KafkaException
+
+        try:
+            return bool(self._admin.list_topics(timeout=PATIENCE_S).controller_id >= 0)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._PARTIAL:
+                raise
+            return False
 
     def create(self, topic: str, partitions: int, settings: dict[str, str]) -> None:
         from confluent_kafka.admin import NewTopic

@@ -183,7 +183,7 @@ class CoreHost:
     def new_disk(self) -> None:
         """Be another replica from now on, with an empty disk."""
         self.lost_disks.append((self.key, self.store))
-        self.world.states.replaced(self)
+        self.world.states.has_new_disk(self)
         self.disks += 1
         self.store = CoreStore()
         self.has_known_voters = False

@@ -39,8 +39,8 @@ class States:
         """The replica that writes its state in another form."""
         self.liar: ReplicaId = random.choice((1, 2, 3))
         """The replica that is lied about."""
-        self._wrong: dict[ReplicaId, Offset] = {}
-        """The offset from which on a replica has a wrong state."""
+        self._wrong: dict[ReplicaId, tuple[Offset, ReplicaId]] = {}
+        """The offset from which on a replica has a wrong state, and the replica that erred: it, or the only voter."""
         self._erred: ReplicaId | None = None
         """The replica whose state was wrong at one offset or several, and right again behind it."""
         self._led_astray: tuple[ReplicaId, bool] | None = None
@@ -84,15 +84,16 @@ class States:
                 if self._may_err(host) and (errs or self.random.random() < self._errs):
                     self._world.count("wrong state")
                     self._led_astray = None if errs else self._led_astray
-                    self._wrong[host.number] = batch.end_offset
+                    self._wrong[host.number] = batch.end_offset, host.number
                 host.slow.append(self.hashed(host, batch.end_offset))
 
     def hashed(self, host: CoreHost, offset: Offset) -> ev.StateHashed:
         """Return what a replica is told of its state at an offset."""
         form, errs = 1 if host.number == self._other_form else 0, self._led_astray == (host.number, False)
         text = f"{form}/{offset}"
-        if self._wrong.get(host.number, offset + 1) <= offset:
-            text += f" of {host.number}"
+        wrong_from, erred = self._wrong.get(host.number, (offset + 1, host.number))
+        if wrong_from <= offset:
+            text += f" of {erred}"
         elif self._may_err(host) and (errs or self.random.random() < self._errs / 2):
             self._world.count("state that was wrong once")
             self._erred = host.number
@@ -110,12 +111,23 @@ class States:
         return hashlib.sha256(f"{offset} of a liar".encode()).digest()
 
     def quarantined(self, host: CoreHost) -> None:
-        """A replica is found to be wrong. Where one voter is a majority, others are measured by its word."""
+        """A replica is found to be wrong. Where one voter is a majority, others are measured by its word.
+
+        So are those that meet replicas which have loaded a wrong state of the only voter.
+        """
         self._world.count("quarantined replica")
         host.slow = [event for event in host.slow if type(event) is not ev.StateHashed]
-        if host.number not in (*self._wrong, self._erred) and host.running.voters.majority > 1:
+        is_minority = host.running.voters.majority > 1 and len(self._wrong) < 2
+        if host.number not in (*self._wrong, self._erred) and is_minority:
             raise BrokenPromiseError("U4", f"{host} is quarantined, and its state is right")
 
-    def replaced(self, host: CoreHost) -> None:
-        """A snapshot, or an empty disk, takes the place of a state."""
+    def has_new_disk(self, host: CoreHost) -> None:
+        """An empty disk takes the place of a state."""
         self._wrong.pop(host.number, None)
+
+    def replaced(self, host: CoreHost) -> None:
+        """A snapshot takes the place of a state. That of the only voter holds its state, wrong or not."""
+        self._wrong.pop(host.number, None)
+        voters = host.running.voters.ids
+        if len(voters) == 1 and voters[0] in self._wrong:
+            self._wrong[host.number] = self._wrong[voters[0]]
