@@ -131,6 +131,11 @@ def test_nothing_acknowledged_is_lost_while_brokers_are_paused_and_one_is_wiped(
         pause(cluster, traffic, first, kill_controller=False)
         pause(cluster, traffic, second, kill_controller=True)
         wipe(cluster, traffic, third)
+    end_alike(cluster, traffic, record_property)
+
+
+def end_alike(cluster: Cluster, traffic: Traffic, record_property: Record) -> None:
+    """Nothing acknowledged is lost; the brokers end without a complaint, and have equal logs."""
     for name, count in traffic.check().items():
         record_property(name, count)
     record_property("slowest acknowledgement, ms", traffic.slowest_ms("plain"))
