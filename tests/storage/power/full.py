@@ -48,8 +48,8 @@ WRITERS = 8
 FETCH_BYTES = 2 * RESERVE_BYTES
 BEHIND = FETCH_BYTES // VALUE_BYTES
 """The number of records that a follower lacks when its disk is filled."""
-AT_ONCE = 1_000
-"""Appends at once: 20 MB, which a leader accepts and no disk has space for."""
+AT_ONCE = 500
+"""Appends at once: 10 MB. A leader accepts them, a disk that is filled has no space for them, and any other one has."""
 BALLAST = "ballast"
 TIMING = {
     "election_timeout_ms": 300,
