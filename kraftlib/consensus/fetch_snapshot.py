@@ -16,7 +16,7 @@ from kraftlib.consensus.deadlines import note_contact, note_sign_of_life, restar
 from kraftlib.consensus.extensions.downstream import may_serve
 from kraftlib.consensus.extensions.quarantine import reload_state
 from kraftlib.consensus.extensions.snapshot_hash import ask_for_hash
-from kraftlib.consensus.extensions.upstreams import MARK, REFUSALS, is_upstream, leave, source_of
+from kraftlib.consensus.extensions.upstreams import MARK, REFUSALS, is_source, is_upstream, leave, source_of
 from kraftlib.consensus.outstanding import Outstanding
 from kraftlib.consensus.requests import back_off, common_part, read_answer, send
 from kraftlib.consensus.responses import cluster_error, leader_only_error, only_partition, refuse_request
@@ -112,8 +112,9 @@ def begin_download(
     kept.fills = fills
     logger.info("%s: snapshot %s goes on at %d of %d bytes", state.id_text, snapshot_id, kept.position, kept.size)
     role.download = kept
-    is_same_source = (kept.source_epoch, kept.source) == (state.epoch, source)
-    kept.unproven, kept.digest, kept.source = not is_same_source and kept.position < kept.size, None, source
+    if (kept.source_epoch, kept.source) != (state.epoch, source):
+        kept.source_epoch = None  # until this source has proved to have the same bytes, however often it is asked
+    kept.unproven, kept.digest, kept.source = kept.source_epoch is None and kept.position < kept.size, None, source
     return [act.HashDownload(snapshot_id, kept.position)] if kept.unproven else []
 
 
@@ -171,6 +172,8 @@ def handle_fetch_snapshot_response(
     if not concerns_us or partition is None or not isinstance(role, Follower) or role.download is None:
         return actions
     download = role.download
+    if download.unproven or not is_source(download, outstanding.destination):
+        return actions  # an answer of the last source, that was on its way
     data = partition.unaligned_records
     if not _is_next_chunk(state, download, partition):
         back_off(state, outstanding)

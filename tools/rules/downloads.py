@@ -56,7 +56,7 @@ class Downloads:
         """Whether a download goes on from the same source; None: none goes on."""
         self._rests: dict[int, int] = {}
         """The upstreams that were left, and until when."""
-        self._asked: dict[int, tuple[Any, int]] = {}
+        self._asked: dict[int, tuple[Any, int, int | None]] = {}
         self._wanted: list[act.Action] = []
         """The actions for the disk that must come next."""
         self._is_proved = False
@@ -77,14 +77,14 @@ class Downloads:
             return
         match event:
             case ev.ResponseReceived() if event.correlation_id in self._asked:
-                request, _ = self._asked.pop(event.correlation_id)
+                request, _, source = self._asked.pop(event.correlation_id)
                 if isinstance(request, FetchSnapshotRequest):
-                    self._chunk_comes(event.response, max(now_ms, self._state.now_ms))
+                    self._chunk_comes(event.response, max(now_ms, self._state.now_ms), source)
                 else:
-                    self._hash_comes(request, event.response)
+                    self._hash_comes(request, event.response, source)
             case ev.RequestFailed() if event.correlation_id in self._asked:
-                request, _ = self._asked.pop(event.correlation_id)
-                self._fails(request)
+                request, _, source = self._asked.pop(event.correlation_id)
+                self._fails(request, source)
             case ev.SnapshotChunkWritten():
                 self._is_written(event)
             case ev.ConnectionLost():
@@ -129,7 +129,7 @@ class Downloads:
             self._kept = None
             self._wanted.append(act.DropSnapshotDownload())
 
-    def _chunk_comes(self, response: FetchSnapshotResponse, now_ms: int) -> None:
+    def _chunk_comes(self, response: FetchSnapshotResponse, now_ms: int, source: int | None) -> None:
         state, kept = self._state, self._kept
         if response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR:
             if self._is_active and kept is not None:
@@ -147,7 +147,7 @@ class Downloads:
         named = partition.current_leader.leader_id
         if partition.error_code != ErrorCode.NONE or (named >= 0 and named != state.leader_id):
             return
-        if not self._is_active or kept is None:
+        if not self._is_active or kept is None or kept.unproven or kept.source != source:
             return
         data, size = partition.unaligned_records, partition.size
         claimed = OffsetAndEpoch(offset=partition.snapshot_id.end_offset, epoch=partition.snapshot_id.epoch)
@@ -160,9 +160,9 @@ class Downloads:
         kept.not_before_ms = now_ms + min(len(data) * 1_000 // rate, timeout_ms // 2) if rate else 0
         self._wanted.append(act.WriteSnapshotChunk(claimed, kept.position, data, size))
 
-    def _hash_comes(self, asked: SnapshotHashRequest, response: SnapshotHashResponse) -> None:
+    def _hash_comes(self, asked: SnapshotHashRequest, response: SnapshotHashResponse, source: int | None) -> None:
         kept = self._kept
-        if not self._is_active or kept is None or not kept.unproven:
+        if not self._is_active or kept is None or not kept.unproven or kept.source != source:
             return
         if (asked.end_offset, asked.epoch, asked.position) != (*_numbers(kept.snapshot_id), kept.position):
             return
@@ -173,9 +173,11 @@ class Downloads:
         else:
             self._begin_anew(kept)
 
-    def _fails(self, request: Any) -> None:
+    def _fails(self, request: Any, source: int | None) -> None:
         kept = self._kept
-        if isinstance(request, SnapshotHashRequest) and self._is_active and kept is not None and kept.unproven:
+        if not isinstance(request, SnapshotHashRequest) or not self._is_active or kept is None:
+            return
+        if kept.unproven and kept.source == source:
             self._begin_anew(kept)
 
     def _begin_anew(self, kept: Download) -> None:
@@ -240,8 +242,9 @@ class Downloads:
         # The very answer that names the snapshot may be a reason to leave the upstream.
         is_same, self._is_same_source = self._is_same_source, None
         if kept is not None and is_same is not None:
-            is_proven = is_same and kept.source_epoch == self._state.epoch
-            kept.unproven = not is_proven and kept.position < (kept.size or 0)
+            if not is_same or kept.source_epoch != self._state.epoch:
+                kept.source_epoch = None
+            kept.unproven = kept.source_epoch is None and kept.position < (kept.size or 0)
             if kept.unproven:
                 self._wanted.append(act.HashDownload(kept.snapshot_id, kept.position))
         is_asking = isinstance(role, Follower) and self._state.shutdown_deadline_ms is None
@@ -250,8 +253,9 @@ class Downloads:
 
     def _give_up_late_requests(self) -> None:
         late_ms = self._state.now_ms - self._state.config.request_timeout_ms
-        for number in [number for number, (_, sent_ms) in self._asked.items() if sent_ms <= late_ms]:
-            self._fails(self._asked.pop(number)[0])
+        for number in [number for number, (_, sent_ms, _) in self._asked.items() if sent_ms <= late_ms]:
+            request, _, source = self._asked.pop(number)
+            self._fails(request, source)
 
     def _rule_of(self, asked: list[act.Action]) -> str:
         kinds = {type(action) for action in (*asked, *self._wanted)}
@@ -272,7 +276,7 @@ class Downloads:
             wanted = self._hash_request(kept) if kept.unproven else self._chunk_request(kept)
             if request != wanted or (kept.unproven and kept.digest is None) or state.now_ms < kept.not_before_ms:
                 raise BrokenRuleError("RF35" if kept.unproven else "RF33", f"{request} is sent, must be {wanted}")
-            self._asked[action.correlation_id] = request, state.now_ms
+            self._asked[action.correlation_id] = request, state.now_ms, kept.source
 
     def _hash_request(self, kept: Download) -> SnapshotHashRequest:
         state = self._state

@@ -10,6 +10,7 @@ from kraftlib.codec.declared import Message
 from kraftlib.consensus.actions import Action, SendResponse, SendSnapshotHash
 from kraftlib.consensus.deadlines import restart_fetch_timer
 from kraftlib.consensus.events import DownloadHashed, Failure, RequestReceived
+from kraftlib.consensus.extensions.upstreams import is_source
 from kraftlib.consensus.outstanding import Outstanding
 from kraftlib.consensus.requests import back_off, send
 from kraftlib.consensus.responses import cluster_error
@@ -64,6 +65,8 @@ def handle_snapshot_hash_response(
     download = role.download if isinstance(role, Follower) else None
     if not isinstance(role, Follower) or download is None or not download.unproven:
         return []
+    if not is_source(download, outstanding.destination):
+        return []
     asked = outstanding.request
     asked_id = OffsetAndEpoch(offset=asked.end_offset, epoch=asked.epoch)
     if (asked_id, asked.position) != (download.snapshot_id, download.position):
@@ -83,8 +86,11 @@ def handle_snapshot_hash_failed(
     """The leader was not reached in time, or is none of ours: its bytes cannot be compared."""
     back_off(state, outstanding)
     role = state.role_state
-    if isinstance(role, Follower) and role.download is not None and role.download.unproven:
-        _begin_anew(state, role, role.download)
+    download = role.download if isinstance(role, Follower) else None
+    if not isinstance(role, Follower) or download is None or not download.unproven:
+        return []
+    if is_source(download, outstanding.destination):
+        _begin_anew(state, role, download)
     return []
 
 

@@ -22,7 +22,7 @@ import struct
 from typing import Any, Final
 
 from kraftlib.consensus.outstanding import FIRST_LANE, FIRST_UPSTREAM
-from kraftlib.consensus.roles import Follower
+from kraftlib.consensus.roles import Download, Follower
 from kraftlib.consensus.state import ReplicaState, logger
 from kraftlib.types import Endpoint, Offset
 from kraftlib.wire.apis import ErrorCode
@@ -84,8 +84,13 @@ def pause_foreign_download(state: ReplicaState, role: Follower) -> None:
     """A download of another source goes on once the new one has named the snapshot, and proved to have its bytes."""
     if role.download is not None and not role.writing_chunk:
         destination, _ = source_of(state, role)
-        if role.download.source != (destination if is_upstream(destination) else None):
+        if not is_source(role.download, destination):
             role.download = None
+
+
+def is_source(download: Download, destination: int) -> bool:
+    """Whether a download is fetched from there now. An answer of its last source says nothing about the bytes of it."""
+    return download.source == (destination if is_upstream(destination) else None)
 
 
 # --- what it answers --------------------------------------------------------------------------------------------------

@@ -9,9 +9,10 @@ import attrs
 import pytest
 
 from kraftlib.config import RaftConfig
-from kraftlib.consensus.actions import AppendToLog, SendRequest, TruncateLog
+from kraftlib.consensus.actions import AppendToLog, HashDownload, SendRequest, TruncateLog
 from kraftlib.consensus.events import (
     ConnectionLost,
+    DownloadHashed,
     Failure,
     RequestFailed,
     SnapshotChunkWritten,
@@ -25,8 +26,8 @@ from kraftlib.errors import ConfigError
 from kraftlib.types import Endpoint, OffsetRange
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch import FetchRequest
-from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest
-from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest
+from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest, SnapshotHashResponse
 from tests.consensus.build import (
     SNAPSHOT,
     batch,
@@ -285,6 +286,60 @@ def test_bytes_of_an_upstream_are_doubted_though_another_one_was_being_asked_whe
 
     assert core.state.kept is not None
     assert core.state.kept.source_epoch is None
+
+
+NAMED = aged(0, snapshot=(SNAPSHOT.offset, SNAPSHOT.epoch))
+
+
+def with_bytes_of_the_leader() -> Replica:
+    """One that has 4 of 8 bytes of a snapshot of the leader, and has asked it for more."""
+    core = observer(1, upstreams=(place(7),), request_timeout_ms=20_000)
+    core.handle(ConnectionLost(FIRST, refused=True), 0)
+    reply(core, 2, fetch_response(epoch=5, leader_id=2, snapshot=(SNAPSHOT.offset, SNAPSHOT.epoch)))
+    reply(core, 2, snapshot_chunk(b"1234"))
+    core.handle(SnapshotChunkWritten(SNAPSHOT, 4), 0)
+    return core
+
+
+def changes_source(core: Replica) -> None:
+    """Its upstream may be asked again, and names the same snapshot."""
+    core.handle(TimeoutReached(), core.state.upstreams.resting_until_ms[FIRST])
+    assert HashDownload(SNAPSHOT, 4) in reply(core, FIRST, NAMED)
+
+
+def test_a_late_chunk_of_the_last_source_is_not_written() -> None:
+    core = with_bytes_of_the_leader()
+    changes_source(core)
+    assert reply(core, 2, snapshot_chunk(b"5678", position=4)) == []
+    actions = core.handle(DownloadHashed(SNAPSHOT, 4, b"hash"), core.state.now_ms)
+
+    (question,) = requests(actions, SnapshotHashRequest)
+    assert question.destination == FIRST, "it is to prove that it has the same bytes"
+
+
+def test_bytes_of_the_leader_are_proved_to_an_upstream_however_often_that_names_them() -> None:
+    core = with_bytes_of_the_leader()
+    changes_source(core)
+    reply(core, 2, FetchSnapshotResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR))
+    actions = reply(core, FIRST, NAMED)
+
+    assert HashDownload(SNAPSHOT, 4) in actions
+    assert not requests(actions, FetchSnapshotRequest)
+
+
+def test_a_late_hash_of_the_last_source_proves_nothing() -> None:
+    core = with_bytes_of_the_leader()
+    changes_source(core)
+    reply(core, 2, snapshot_chunk(b"5678", position=4))
+    assert requests(core.handle(DownloadHashed(SNAPSHOT, 4, b"hash"), core.state.now_ms), SnapshotHashRequest)
+    core.handle(ConnectionLost(FIRST, refused=False), core.state.now_ms)
+    reply(core, 2, fetch_response(epoch=5, leader_id=2, snapshot=(SNAPSHOT.offset, SNAPSHOT.epoch)))
+    core.handle(DownloadHashed(SNAPSHOT, 4, b"hash"), core.state.now_ms)
+    same = SnapshotHashResponse(size=8, digest=b"hash")
+
+    assert reply(core, FIRST, same) == []
+    (chunk,) = requests(reply(core, 2, same), FetchSnapshotRequest)
+    assert chunk.destination == 2
 
 
 def test_the_leader_is_heard_as_the_source_of_its_own_news() -> None:
