@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from kraftlib.codec.declarations import Message
 from kraftlib.controller.context import Context
 from kraftlib.controller.leadership import election_of
 from kraftlib.controller.partitions import RECOVERED, RECOVERING, change, replayed
 from kraftlib.controller.results import Decision, RefusedError
 from kraftlib.metadata.topic_records import PartitionRecord
-from kraftlib.types import ZERO_UUID
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
-BY_EPOCH_SINCE = 3
-"""The version from which on in-sync replicas are named with the epochs of their brokers."""
+BY_ID_SINCE: Final = 2
+BEFORE_IDS: Final[Mapping[int, int]] = {
+    ErrorCode.UNKNOWN_TOPIC_ID: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.NEW_LEADER_ELECTED: ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.INELIGIBLE_REPLICA: ErrorCode.OPERATION_NOT_ATTEMPTED,
+}
+"""The first version that names topics by id (KIP-841), and what is said before it in place of its new errors."""
 
-NO_BROKER_EPOCH = -1
+NO_BROKER_EPOCH: Final = -1
 Wanted = AlterPartitionRequest.PartitionData
 Altered = AlterPartitionResponse.PartitionData
+Topic = AlterPartitionResponse.TopicData
 
 
 def alter_partition(context: Context, request: AlterPartitionRequest, version: int) -> Decision:
@@ -34,10 +42,11 @@ def alter_partition(context: Context, request: AlterPartitionRequest, version: i
         rows = []
         for wanted in topic.partitions:
             try:
-                rows.append(_alter(context, request, topic, wanted, records, version))
+                rows.append(_alter(context, request, topic, wanted, records))
             except RefusedError as refused:
-                rows.append(Altered(partition_index=wanted.partition_index, error_code=refused.code))
-        topics.append(AlterPartitionResponse.TopicData(topic_id=topic.topic_id, partitions=tuple(rows)))
+                code = refused.code if version >= BY_ID_SINCE else BEFORE_IDS.get(refused.code, refused.code)
+                rows.append(Altered(partition_index=wanted.partition_index, error_code=code))
+        topics.append(Topic(topic_name=topic.topic_name, topic_id=topic.topic_id, partitions=tuple(rows)))
     return Decision(records, AlterPartitionResponse(topics=tuple(topics)))
 
 
@@ -47,14 +56,16 @@ def _alter(
     topic: AlterPartitionRequest.TopicData,
     wanted: Wanted,
     records: list[Message],
-    version: int,
 ) -> Altered:
-    if topic.topic_id == ZERO_UUID or topic.topic_id not in context.state.topics.topics:
+    topics = context.state.topics
+    topic_id = topics.ids.get(topic.topic_name) or topic.topic_id  # a version has one of them
+    if topic_id not in topics.topics:
         raise RefusedError(ErrorCode.UNKNOWN_TOPIC_ID)
-    partition = context.state.topics.partitions.get((topic.topic_id, wanted.partition_index))
+    partition = topics.partitions.get((topic_id, wanted.partition_index))
     if partition is None:
         raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    isr = _isr(wanted, version)
+    by_epoch = {row.broker_id: row.broker_epoch for row in wanted.new_isr_with_epochs}
+    isr = by_epoch or dict.fromkeys(wanted.new_isr, NO_BROKER_EPOCH)
     _check_epochs(request.broker_id, partition, wanted)
     _check_isr(context, partition, wanted, isr)
     record = change(
@@ -65,8 +76,7 @@ def _alter(
         recovery_state=wanted.leader_recovery_state,
     )
     after = partition if record is None else replayed(partition, record)
-    if record is not None:
-        records.append(record)
+    records += [] if record is None else [record]
     if after.leader != request.broker_id:
         raise RefusedError(ErrorCode.NEW_LEADER_ELECTED)
     return Altered(
@@ -77,13 +87,6 @@ def _alter(
         leader_recovery_state=after.leader_recovery_state,
         partition_epoch=after.partition_epoch,
     )
-
-
-def _isr(wanted: Wanted, version: int) -> dict[int, int]:
-    """Return the wanted in-sync replicas with the epochs of their brokers, -1 where none is named."""
-    if version >= BY_EPOCH_SINCE:
-        return {row.broker_id: row.broker_epoch for row in wanted.new_isr_with_epochs}
-    return dict.fromkeys(wanted.new_isr, NO_BROKER_EPOCH)
 
 
 def _check_epochs(broker_id: int, partition: PartitionRecord, wanted: Wanted) -> None:
@@ -100,8 +103,7 @@ def _check_epochs(broker_id: int, partition: PartitionRecord, wanted: Wanted) ->
 def _check_isr(context: Context, partition: PartitionRecord, wanted: Wanted, isr: dict[int, int]) -> None:
     if not set(isr) <= set(partition.replicas) or partition.leader not in isr:
         raise RefusedError(ErrorCode.INVALID_REQUEST)
-    state = wanted.leader_recovery_state
-    if state == RECOVERING and (len(isr) > 1 or partition.leader_recovery_state == RECOVERED):
+    if wanted.leader_recovery_state == RECOVERING and (len(isr) > 1 or partition.leader_recovery_state == RECOVERED):
         raise RefusedError(ErrorCode.INVALID_REQUEST)
     cluster = context.state.cluster
     for broker_id, epoch in isr.items():

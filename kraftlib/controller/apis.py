@@ -1,6 +1,6 @@
 """The requests that a controller serves: their versions, their senders, and the functions that decide on them.
 
-A test compares the versions with those of Kafka 4.3.1. An API that does not stand here is not advertised.
+A test compares the versions with those of Kafka 3.9.2 and 4.3.1. An API that does not stand here is not advertised.
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ class Served:
 
 
 SERVED: Final[Mapping[int, Served]] = {
-    ApiKey.CREATE_TOPICS: Served(create_topics, Versions(2, 7), Role.ADMIN, forwardable=True),
-    ApiKey.DELETE_TOPICS: Served(delete_topics, Versions(1, 6), Role.ADMIN, forwardable=True),
-    ApiKey.DESCRIBE_ACLS: Served(describe_acls, Versions(1, 3), Role.ADMIN, needs=Operation.DESCRIBE),
-    ApiKey.CREATE_ACLS: Served(create_acls, Versions(1, 3), Role.ADMIN, forwardable=True, needs=Operation.ALTER),
-    ApiKey.DELETE_ACLS: Served(delete_acls, Versions(1, 3), Role.ADMIN, forwardable=True, needs=Operation.ALTER),
-    ApiKey.DESCRIBE_CONFIGS: Served(describe_configs, Versions(1, 4), Role.ADMIN),
+    ApiKey.CREATE_TOPICS: Served(create_topics, Versions(0, 7), Role.ADMIN, forwardable=True),
+    ApiKey.DELETE_TOPICS: Served(delete_topics, Versions(0, 6), Role.ADMIN, forwardable=True),
+    ApiKey.DESCRIBE_ACLS: Served(describe_acls, Versions(0, 3), Role.ADMIN, needs=Operation.DESCRIBE),
+    ApiKey.CREATE_ACLS: Served(create_acls, Versions(0, 3), Role.ADMIN, forwardable=True, needs=Operation.ALTER),
+    ApiKey.DELETE_ACLS: Served(delete_acls, Versions(0, 3), Role.ADMIN, forwardable=True, needs=Operation.ALTER),
+    ApiKey.DESCRIBE_CONFIGS: Served(describe_configs, Versions(0, 4), Role.ADMIN),
     ApiKey.ALTER_CONFIGS: Served(alter_configs, Versions(0, 2), Role.ADMIN, forwardable=True),
-    ApiKey.CREATE_DELEGATION_TOKEN: Served(create_delegation_token, Versions(1, 3), Role.CLIENT, forwardable=True),
-    ApiKey.RENEW_DELEGATION_TOKEN: Served(renew_delegation_token, Versions(1, 2), Role.CLIENT, forwardable=True),
-    ApiKey.EXPIRE_DELEGATION_TOKEN: Served(expire_delegation_token, Versions(1, 2), Role.CLIENT, forwardable=True),
+    ApiKey.CREATE_DELEGATION_TOKEN: Served(create_delegation_token, Versions(0, 3), Role.CLIENT, forwardable=True),
+    ApiKey.RENEW_DELEGATION_TOKEN: Served(renew_delegation_token, Versions(0, 2), Role.CLIENT, forwardable=True),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: Served(expire_delegation_token, Versions(0, 2), Role.CLIENT, forwardable=True),
     ApiKey.CREATE_PARTITIONS: Served(create_partitions, Versions(0, 3), Role.ADMIN, forwardable=True),
     ApiKey.ELECT_LEADERS: Served(elect_leaders, Versions(0, 2), Role.ADMIN, forwardable=True, needs=Operation.ALTER),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: Served(incremental_alter_configs, Versions(0, 1), Role.ADMIN, forwardable=True),
@@ -82,7 +82,7 @@ SERVED: Final[Mapping[int, Served]] = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Served(
         alter_user_scram_credentials, Versions(0, 0), Role.ADMIN, forwardable=True, needs=Operation.ALTER
     ),
-    ApiKey.ALTER_PARTITION: Served(alter_partition, Versions(2, 3), Role.BROKER),
+    ApiKey.ALTER_PARTITION: Served(alter_partition, Versions(0, 3), Role.BROKER),
     ApiKey.ASSIGN_REPLICAS_TO_DIRS: Served(assign_replicas_to_dirs, Versions(0, 0), Role.BROKER),
     ApiKey.BROKER_REGISTRATION: Served(register_broker, Versions(0, 4), Role.BROKER),
     ApiKey.BROKER_HEARTBEAT: Served(heartbeat, Versions(0, 2), Role.BROKER),

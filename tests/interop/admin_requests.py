@@ -13,6 +13,7 @@ from uuid import UUID
 
 import attrs
 
+from kraftlib.controller.access_rules import LITERAL
 from kraftlib.controller.topics import Topic
 from kraftlib.metadata.topic_records import PartitionRecord
 from kraftlib.types import ZERO_UUID
@@ -189,6 +190,10 @@ class Draw:
         is_of_voters = isinstance(request, AddRaftVoterRequest | RemoveRaftVoterRequest)
         return SUPER_USER if is_of_voters else self.chance.choice((SUPER_USER, SUPER_USER, *USERS))
 
+    def version(self, first: int, last: int) -> int:
+        """Return a version up to `last`: from `first` on, or from 0, if the release has the old ones."""
+        return self.chance.randint(0 if self.limits.has_old_versions else first, last)
+
     # --- parts -------------------------------------------------------------------------------------------------------
 
     def bad(self) -> bool:
@@ -224,10 +229,12 @@ class Draw:
     # --- topics ------------------------------------------------------------------------------------------------------
 
     def create_topics(self) -> Request:
-        version = self.chance.randint(2, 7)
+        version = self.version(2, 7)
         topics = self.some(self.new_topic)
         placed = all(topic.assignments for topic in topics)  # else chance decides, which is not the same on both sides
-        return CreateTopicsRequest(topics=topics, timeout_ms=60_000, validate_only=not placed or self.bad()), version
+        version = version if placed else max(1, version)  # version 0 cannot say that nothing is to be created
+        is_tried = not placed or (version > 0 and self.bad())
+        return CreateTopicsRequest(topics=topics, timeout_ms=60_000, validate_only=is_tried), version
 
     def new_topic(self) -> CreateTopicsRequest.CreatableTopic:
         row = CreateTopicsRequest.CreatableReplicaAssignment
@@ -258,9 +265,7 @@ class Draw:
     def delete_topics(self) -> Request:
         row = DeleteTopicsRequest.DeleteTopicState
         if self.chance.random() < 0.5:
-            return DeleteTopicsRequest(
-                topic_names=self.some(self.known_name, 2), timeout_ms=60_000
-            ), self.chance.randint(1, 5)
+            return DeleteTopicsRequest(topic_names=self.some(self.known_name, 2), timeout_ms=60_000), self.version(1, 5)
         topics = []
         for number in range(self.chance.randint(1, 2)):
             name = self.known_name()
@@ -362,10 +367,9 @@ class Draw:
                 configuration_keys=keys if self.chance.random() < 0.3 else None,
             )
 
-        with_synonyms = self.chance.random() < 0.7
-        return DescribeConfigsRequest(resources=self.some(one, 2), include_synonyms=with_synonyms), self.chance.randint(
-            1, 4
-        )
+        version = self.version(1, 4)
+        with_synonyms = version > 0 and self.chance.random() < 0.7
+        return DescribeConfigsRequest(resources=self.some(one, 2), include_synonyms=with_synonyms), version
 
     # --- replicas ----------------------------------------------------------------------------------------------------
 
@@ -393,7 +397,7 @@ class Draw:
 
     def alter_partition(self) -> Request:
         """Ask as the leader, mostly for an ISR of replicas that are there."""
-        version = self.chance.randint(2, 3)
+        version = self.version(2, 3)
         partition = self.partition()
         if partition is None:
             return AlterPartitionRequest(broker_id=1, broker_epoch=self.epoch(1)), version
@@ -412,7 +416,7 @@ class Draw:
             isr = list(partition.replicas)
         if self.chance.random() < BAD / 3:
             isr = self.chance.choice(([], [NOBODY], isr[1:]))
-        state = self.chance.choice((0, 0, 0, 0, 0, 1))
+        state = self.chance.choice((0, 0, 0, 0, 0, 1)) if version else 0
         by_epoch = tuple(
             AlterPartitionRequest.BrokerState(
                 broker_id=number, broker_epoch=self.chance.choice((-1, self.epoch(number)))
@@ -426,7 +430,11 @@ class Draw:
             leader_recovery_state=state,
             **({"new_isr": tuple(isr)} if version < 3 else {"new_isr_with_epochs": by_epoch}),  # type: ignore[arg-type]
         )
-        topic_id = ELSEWHERE if self.chance.random() < BAD / 4 else partition.topic_id
+        is_elsewhere = self.chance.random() < BAD / 4
+        if version < 2:
+            name = "none" if is_elsewhere else self.there.state.topics.topics[partition.topic_id].name
+            return AlterPartitionRequest.TopicData(topic_name=name, partitions=(row,))
+        topic_id = ELSEWHERE if is_elsewhere else partition.topic_id
         return AlterPartitionRequest.TopicData(topic_id=topic_id, partitions=(row,))
 
     def slip(self) -> int:
@@ -565,32 +573,35 @@ class Draw:
     # --- access, quotas, credentials ---------------------------------------------------------------------------------
 
     def create_acls(self) -> Request:
+        version = self.version(1, 3)
+
         def one() -> CreateAclsRequest.AclCreation:
             kind, pattern = self.code(2, 7), self.chance.randint(3, 4)
+            pattern = self.chance.choice((1, 2, 5)) if self.chance.random() < BAD / 8 else pattern
             return CreateAclsRequest.AclCreation(
                 resource_type=kind,
                 resource_name="kafka-cluster" if kind == 4 and not self.bad() else self.chance.choice(RESOURCES),
-                resource_pattern_type=self.chance.choice((1, 2, 5)) if self.chance.random() < BAD / 8 else pattern,
+                resource_pattern_type=pattern if version else LITERAL,
                 principal=self.chance.choice(PRINCIPALS if self.bad() else PRINCIPALS[:3]),
                 host=self.chance.choice(("*", "127.0.0.1", "" if self.bad() else "*")),
                 operation=self.code(2, self.limits.last_operation),
                 permission_type=self.code(2, 3),
             )
 
-        return CreateAclsRequest(creations=self.some(one)), self.chance.randint(1, 3)
+        return CreateAclsRequest(creations=self.some(one)), version
 
     def code(self, first: int, last: int) -> int:
         """Return a code of this range, seldom ANY or one of no meaning. At 0 Kafka's controller hangs up."""
         return self.chance.choice((1, 99, -1)) if self.chance.random() < BAD / 8 else self.chance.randint(first, last)
 
-    def filter(self) -> dict[str, Any]:
+    def filter(self, version: int) -> dict[str, Any]:
         def or_any(draw: Callable[[], Any], anything: Any) -> Any:
             return anything if self.chance.random() < 0.6 else draw()
 
         return {
             "resource_type_filter": or_any(lambda: self.code(2, 7), 1),
             "resource_name_filter": or_any(lambda: self.chance.choice(RESOURCES), None),
-            "pattern_type_filter": self.chance.choice((1, 2, 3, 4)),
+            "pattern_type_filter": self.chance.choice((1, 2, 3, 4)) if version else LITERAL,
             "principal_filter": or_any(lambda: self.chance.choice(PRINCIPALS), None),
             "host_filter": or_any(lambda: self.chance.choice(("*", "127.0.0.1", "")), None),
             "operation": or_any(lambda: self.code(2, self.limits.last_operation), 1),
@@ -598,11 +609,13 @@ class Draw:
         }
 
     def describe_acls(self) -> Request:
-        return DescribeAclsRequest(**self.filter()), self.chance.randint(1, 3)
+        version = self.version(1, 3)
+        return DescribeAclsRequest(**self.filter(version)), version
 
     def delete_acls(self) -> Request:
-        filters = self.some(lambda: DeleteAclsRequest.DeleteAclsFilter(**self.filter()), 2)
-        return DeleteAclsRequest(filters=filters), self.chance.randint(1, 3)
+        version = self.version(1, 3)
+        filters = self.some(lambda: DeleteAclsRequest.DeleteAclsFilter(**self.filter(version)), 2)
+        return DeleteAclsRequest(filters=filters), version
 
     def alter_quotas(self) -> Request:
         row = AlterClientQuotasRequest
@@ -651,7 +664,7 @@ class Draw:
         """Create a delegation token, have one live longer or shorter, or end it."""
         period = self.chance.choice((-1, 0, HOUR_MS, 2 * HOUR_MS, 10**12))
         if self.chance.random() < 0.4:
-            version = self.chance.randint(1, 3)
+            version = self.version(1, 3)
             kind = "Group" if self.chance.random() < BAD / 3 else "User"
             renewer = CreateDelegationTokenRequest.CreatableRenewers
             owner = {"owner_principal_type": "User", "owner_principal_name": self.chance.choice(USERS)}
@@ -665,7 +678,7 @@ class Draw:
             ), version
         ids = self.there.tokens
         secret = self.chance.choice((b"", b"x" * 64)) if self.bad() or not ids else secret_of(self.chance.choice(ids))
-        version = self.chance.randint(1, 2)
+        version = self.version(1, 2)
         if self.chance.random() < 0.5:
             return RenewDelegationTokenRequest(hmac=secret, renew_period_ms=period), version
         return ExpireDelegationTokenRequest(hmac=secret, expiry_time_period_ms=period), version

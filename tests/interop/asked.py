@@ -72,7 +72,7 @@ class Asked:
 
     def __init__(self, endpoint: Endpoint, cluster_id: str) -> None:
         self.cluster_id = cluster_id
-        self._port = endpoint.port
+        self.endpoint = endpoint
         self.ids: dict[UUID, str] = {}
         """What stands for the ids that it has given."""
         self.epochs: list[int] = []
@@ -179,7 +179,7 @@ class Asked:
             if value not in self.epochs:
                 self.epochs.append(value)
             return f"epoch {self.epochs.index(value)}"
-        if name == "port" and value == self._port:
+        if name == "port" and value == self.endpoint.port:
             return "of this controller"
         if name == "token_id" and value in self.tokens:
             return f"token {self.tokens.index(value)}"

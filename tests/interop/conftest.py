@@ -10,6 +10,7 @@ import os
 import random
 from collections import Counter
 from collections.abc import Generator, Iterator
+from operator import ge, le
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "each_release: runs on every release, not only on the first one")
     config.addinivalue_line("markers", "sampled(n): of its cases on a release the short form runs one in n")
     config.addinivalue_line("markers", "since(release): needs this release of Kafka or a later one")
+    config.addinivalue_line("markers", "until(release): needs this release of Kafka or an earlier one")
     if FORM:
         config.pluginmanager.register(Results(config), "interop-results")
 
@@ -41,11 +43,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "version" not in metafunc.fixturenames:
         return
     markers = {marker.name: marker for marker in metafunc.definition.iter_markers()}
-    versions = RELEASES if FORM == "long" or "each_release" in markers else RELEASES[:1]
-    if "since" in markers:
-        oldest = tuple(map(int, markers["since"].args[0].split(".")))
-        versions = tuple(version for version in versions if tuple(map(int, version.split(".")))[:2] >= oldest)
+    everywhere = FORM == "long" or not {"each_release", "until"}.isdisjoint(markers)
+    versions = RELEASES if everywhere else RELEASES[:1]
+    for name, fits in (("since", ge), ("until", le)):
+        if name in markers:
+            bound = numbers(markers[name].args[0])
+            versions = tuple(version for version in versions if fits(numbers(version)[:2], bound))
     metafunc.parametrize("version", versions, scope="session")
+
+
+def numbers(release: str) -> tuple[int, ...]:
+    return tuple(map(int, release.split(".")))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -17,6 +17,8 @@ class Limits:
 
     versions: Mapping[type[Any], int] = attrs.field(factory=dict)
     """The newest versions of requests of which it does not have the newest one."""
+    has_old_versions: bool = False
+    """Whether it has the versions that Kafka 4.0 took away (KIP-896)."""
     last_operation: int = 15
     """The last code of an operation in a rule of access."""
     registers_alike: bool = True
@@ -39,6 +41,7 @@ class Limits:
 LIMITS: Final[Mapping[str, Limits]] = {
     "3.9": Limits(
         versions={BrokerHeartbeatRequest: 1, DescribeClusterRequest: 1},
+        has_old_versions=True,
         last_operation=14,
         registers_alike=False,
         may_unregister=False,

@@ -10,7 +10,11 @@ from kraftlib.codec.declared import Message, read, write
 from kraftlib.codec.json_form import to_json
 from kraftlib.types import METADATA_TOPIC, METADATA_TOPIC_ID
 from kraftlib.wire.frames import decode_request, decode_response, encode_request, encode_response
+from kraftlib.wire.messages.acls import DescribeAclsRequest
+from kraftlib.wire.messages.alter_partition import AlterPartitionRequest
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
+from kraftlib.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from kraftlib.wire.messages.describe_configs import DescribeConfigsResponse
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
@@ -262,6 +266,70 @@ CONSTRUCTED = [
         """0a636c75737465722d310000000500000002000102030405060708090a0b0c0d0e0f020b434f4e54524f4c4c45520a
         6c6f63616c686f7374238500000000010000""",
         id="UpdateRaftVoter request 0",
+    ),
+    # Versions that Kafka 4.0 took away (KIP-896).
+    pytest.param(
+        CreateTopicsRequest(
+            topics=(CreateTopicsRequest.CreatableTopic(name="t", num_partitions=2, replication_factor=1),),
+            timeout_ms=1_000,
+        ),
+        0,
+        "00000001 0001 74 00000002 0001 00000000 00000000 000003e8",
+        id="CreateTopics request 0",
+    ),
+    pytest.param(
+        CreateTopicsResponse(topics=(CreateTopicsResponse.CreatableTopicResult(name="t", error_code=36),)),
+        0,
+        "00000001 0001 74 0024",
+        id="CreateTopics response 0",
+    ),
+    pytest.param(
+        DescribeAclsRequest(
+            resource_type_filter=1,
+            resource_name_filter=None,
+            principal_filter=None,
+            host_filter=None,
+            operation=1,
+            permission_type=1,
+        ),
+        0,
+        "01 ffff ffff ffff 01 01",
+        id="DescribeAcls request 0",
+    ),
+    pytest.param(
+        DescribeConfigsResponse(
+            results=(
+                DescribeConfigsResponse.DescribeConfigsResult(
+                    error_message=None,
+                    resource_type=2,
+                    resource_name="t",
+                    configs=(DescribeConfigsResponse.DescribeConfigsResourceResult(name="k", value="v"),),
+                ),
+            )
+        ),
+        0,
+        "00000000 00000001 0000 ffff 02 0001 74 00000001 0001 6b 0001 76 00 00 00",
+        id="DescribeConfigs response 0",
+    ),
+    pytest.param(
+        AlterPartitionRequest(
+            broker_id=1,
+            broker_epoch=5,
+            topics=(
+                AlterPartitionRequest.TopicData(
+                    topic_name="t",
+                    partitions=(
+                        AlterPartitionRequest.PartitionData(
+                            partition_index=0, leader_epoch=3, new_isr=(1, 2), partition_epoch=4
+                        ),
+                    ),
+                ),
+            ),
+        ),
+        0,
+        """00000001 0000000000000005 02 02 74 02 00000000 00000003 03 00000001 00000002 00000004
+        00 00 00""",
+        id="AlterPartition request 0",
     ),
 ]
 

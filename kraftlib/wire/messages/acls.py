@@ -7,7 +7,7 @@ import attrs
 from kraftlib.codec.declared import Message, Struct, array, int8, int16, int32, message, string
 
 
-@message(kind="request", api_key=29, versions="1-3", flexible="2+")
+@message(kind="request", api_key=29, versions="0-3", flexible="2+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class DescribeAclsRequest(Message):
     """Asks for the rules that fit; null stands for anything."""
@@ -21,7 +21,7 @@ class DescribeAclsRequest(Message):
     permission_type: int = int8("0+")
 
 
-@message(kind="response", api_key=29, versions="1-3", flexible="2+")
+@message(kind="response", api_key=29, versions="0-3", flexible="2+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class DescribeAclsResponse(Message):
     """The rules, by resource."""
@@ -50,7 +50,7 @@ class DescribeAclsResponse(Message):
         permission_type: int = int8("0+")
 
 
-@message(kind="request", api_key=30, versions="1-3", flexible="2+")
+@message(kind="request", api_key=30, versions="0-3", flexible="2+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class CreateAclsRequest(Message):
     """New rules."""
@@ -70,7 +70,7 @@ class CreateAclsRequest(Message):
         permission_type: int = int8("0+")
 
 
-@message(kind="response", api_key=30, versions="1-3", flexible="2+")
+@message(kind="response", api_key=30, versions="0-3", flexible="2+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class CreateAclsResponse(Message):
     """The result for each rule."""
@@ -86,7 +86,7 @@ class CreateAclsResponse(Message):
         error_message: str | None = string("0+", nullable="0+")
 
 
-@message(kind="request", api_key=31, versions="1-3", flexible="2+")
+@message(kind="request", api_key=31, versions="0-3", flexible="2+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class DeleteAclsRequest(Message):
     """Filters, of which each deletes the rules that fit."""
@@ -106,7 +106,7 @@ class DeleteAclsRequest(Message):
         permission_type: int = int8("0+")
 
 
-@message(kind="response", api_key=31, versions="1-3", flexible="2+")
+@message(kind="response", api_key=31, versions="0-3", flexible="2+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class DeleteAclsResponse(Message):
     """The result for each filter."""

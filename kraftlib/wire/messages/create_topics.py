@@ -9,7 +9,7 @@ import attrs
 from kraftlib.codec.declared import Message, Struct, array, boolean, int8, int16, int32, message, string, uuid
 
 
-@message(kind="request", api_key=19, versions="2-7", flexible="5+")
+@message(kind="request", api_key=19, versions="0-7", flexible="5+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class CreateTopicsRequest(Message):
     """Topics that are wanted."""
@@ -45,7 +45,7 @@ class CreateTopicsRequest(Message):
         value: str | None = string("0+", nullable="0+")
 
 
-@message(kind="response", api_key=19, versions="2-7", flexible="5+")
+@message(kind="response", api_key=19, versions="0-7", flexible="5+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class CreateTopicsResponse(Message):
     """The result for each topic; there is no error code for the request as a whole."""

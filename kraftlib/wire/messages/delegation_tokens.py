@@ -7,7 +7,7 @@ import attrs
 from kraftlib.codec.declared import Message, Struct, array, binary, int16, int32, int64, message, string
 
 
-@message(kind="request", api_key=38, versions="1-3", flexible="2+")
+@message(kind="request", api_key=38, versions="0-3", flexible="2+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class CreateDelegationTokenRequest(Message):
     """The owner of the token, and those who may renew it."""
@@ -25,7 +25,7 @@ class CreateDelegationTokenRequest(Message):
         principal_name: str = string("0+")
 
 
-@message(kind="response", api_key=38, versions="1-3", flexible="2+")
+@message(kind="response", api_key=38, versions="0-3", flexible="2+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class CreateDelegationTokenResponse(Message):
     """The new token; times are milliseconds since 1970."""
@@ -43,7 +43,7 @@ class CreateDelegationTokenResponse(Message):
     throttle_time_ms: int = int32("0+")
 
 
-@message(kind="request", api_key=39, versions="1-2", flexible="2+")
+@message(kind="request", api_key=39, versions="0-2", flexible="2+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class RenewDelegationTokenRequest(Message):
     """A token, and how long it is to live from now on."""
@@ -52,7 +52,7 @@ class RenewDelegationTokenRequest(Message):
     renew_period_ms: int = int64("0+")
 
 
-@message(kind="response", api_key=39, versions="1-2", flexible="2+")
+@message(kind="response", api_key=39, versions="0-2", flexible="2+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class RenewDelegationTokenResponse(Message):
     """When it expires, in milliseconds since 1970."""
@@ -62,7 +62,7 @@ class RenewDelegationTokenResponse(Message):
     throttle_time_ms: int = int32("0+")
 
 
-@message(kind="request", api_key=40, versions="1-2", flexible="2+")
+@message(kind="request", api_key=40, versions="0-2", flexible="2+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class ExpireDelegationTokenRequest(Message):
     """A token, and how long it is still to live; it is removed at once for a negative number."""
@@ -71,7 +71,7 @@ class ExpireDelegationTokenRequest(Message):
     expiry_time_period_ms: int = int64("0+")
 
 
-@message(kind="response", api_key=40, versions="1-2", flexible="2+")
+@message(kind="response", api_key=40, versions="0-2", flexible="2+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class ExpireDelegationTokenResponse(Message):
     """When it expires, in milliseconds since 1970."""

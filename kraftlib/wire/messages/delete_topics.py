@@ -9,7 +9,7 @@ import attrs
 from kraftlib.codec.declared import Message, Struct, array, int16, int32, message, string, uuid
 
 
-@message(kind="request", api_key=20, versions="1-6", flexible="4+")
+@message(kind="request", api_key=20, versions="0-6", flexible="4+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class DeleteTopicsRequest(Message):
     """Topics that are to go."""
@@ -26,7 +26,7 @@ class DeleteTopicsRequest(Message):
         topic_id: UUID = uuid("6+")
 
 
-@message(kind="response", api_key=20, versions="1-6", flexible="4+")
+@message(kind="response", api_key=20, versions="0-6", flexible="4+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class DeleteTopicsResponse(Message):
     """The result for each topic."""

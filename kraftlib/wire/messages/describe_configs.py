@@ -7,7 +7,7 @@ import attrs
 from kraftlib.codec.declared import Message, Struct, array, boolean, int8, int16, int32, message, string
 
 
-@message(kind="request", api_key=32, versions="1-4", flexible="4+")
+@message(kind="request", api_key=32, versions="0-4", flexible="4+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class DescribeConfigsRequest(Message):
     """Resources, and the keys that are asked for."""
@@ -25,7 +25,7 @@ class DescribeConfigsRequest(Message):
         configuration_keys: tuple[str, ...] | None = array("string", "0+", nullable="0+")
 
 
-@message(kind="response", api_key=32, versions="1-4", flexible="4+")
+@message(kind="response", api_key=32, versions="0-4", flexible="4+")
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class DescribeConfigsResponse(Message):
     """The values of each resource."""
@@ -52,6 +52,7 @@ class DescribeConfigsResponse(Message):
         name: str = string("0+")
         value: str | None = string("0+", nullable="0+")
         read_only: bool = boolean("0+")
+        is_default: bool = boolean("0")
         config_source: int = int8("1+", default=-1, ignorable=True)
         is_sensitive: bool = boolean("0+")
         synonyms: tuple[DescribeConfigsResponse.DescribeConfigsSynonym, ...] = array(
