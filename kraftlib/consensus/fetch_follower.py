@@ -26,6 +26,7 @@ from kraftlib.consensus.extensions.upstreams import (
     note_answer,
     note_current,
     ready_upstreams,
+    source_at,
     source_of,
     takes_committed_only,
 )
@@ -247,7 +248,7 @@ def _follow_log(
     if diverging.epoch >= 0:
         return _truncate(state, OffsetAndEpoch(epoch=diverging.epoch, offset=diverging.end_offset))
     if snapshot.epoch >= 0 or snapshot.end_offset >= 0:
-        source = outstanding.destination if is_upstream(outstanding.destination) else None
+        source = source_at(outstanding.destination)
         outcome = begin_download(state, role, snapshot.end_offset, snapshot.epoch, source)
         replaces = role.download is not None and not role.download.fills
         if outcome is not None and replaces and state.log.holes and snapshot.end_offset < state.log.end_offset:

@@ -152,12 +152,12 @@ def handle_fetch_snapshot_response(
     state: ReplicaState, outstanding: Outstanding[Message], response: FetchSnapshotResponse
 ) -> list[Action]:
     """Write the bytes, or begin again: Fetch tells whether the snapshot still is the one to have."""
-    role = state.role_state
+    role, is_of_source = state.role_state, is_source(state.kept, outstanding.destination)
     if response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR and isinstance(role, Follower):
         # All that a Kafka leader can say when it means "gone" or "not leader" (KIP-630, FetchSnapshot). Fetch
         # tells which: the same snapshot of the same leader goes on where it was.
         back_off(state, outstanding)
-        return _pause_download(state, role)
+        return _pause_download(state, role) if is_of_source else []
     answer, partition = read_answer(state, response, only_partition(response.topics, "name", "index"))
     if answer.epoch == state.epoch and answer.error in REFUSALS:
         leave(state, outstanding.destination, "it serves no observers")
@@ -166,14 +166,14 @@ def handle_fetch_snapshot_response(
         if answer.error == ErrorCode.SNAPSHOT_NOT_FOUND:
             restart_fetch_timer(state, role)
         back_off(state, outstanding)
-        return drop_download(state, role)
+        return drop_download(state, role) if is_of_source else []
     concerns_us, actions = common_part(state, outstanding, answer)
     role = state.role_state
     if not concerns_us or partition is None or not isinstance(role, Follower) or role.download is None:
         return actions
     download = role.download
-    if download.unproven or not is_source(download, outstanding.destination):
-        return actions  # an answer of the last source, that was on its way
+    if download.unproven or not is_of_source:
+        return actions  # it was on its way when the source changed
     data = partition.unaligned_records
     if not _is_next_chunk(state, download, partition):
         back_off(state, outstanding)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from kraftlib.codec.declarations import Message
@@ -15,7 +14,7 @@ from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
 BY_ID_SINCE: Final = 2
-BEFORE_IDS: Final[Mapping[int, int]] = {
+BEFORE_IDS: Final[dict[int, int]] = {
     ErrorCode.UNKNOWN_TOPIC_ID: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.NEW_LEADER_ELECTED: ErrorCode.FENCED_LEADER_EPOCH,
     ErrorCode.INELIGIBLE_REPLICA: ErrorCode.OPERATION_NOT_ATTEMPTED,
@@ -76,7 +75,8 @@ def _alter(
         recovery_state=wanted.leader_recovery_state,
     )
     after = partition if record is None else replayed(partition, record)
-    records += [] if record is None else [record]
+    if record is not None:
+        records.append(record)
     if after.leader != request.broker_id:
         raise RefusedError(ErrorCode.NEW_LEADER_ELECTED)
     return Altered(

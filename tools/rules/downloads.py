@@ -132,7 +132,7 @@ class Downloads:
     def _chunk_comes(self, response: FetchSnapshotResponse, now_ms: int, source: int | None) -> None:
         state, kept = self._state, self._kept
         if response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR:
-            if self._is_active and kept is not None:
+            if self._is_active and kept is not None and kept.source == source:
                 self._is_active = False
                 kept.refusals += 1
                 if kept.refusals >= REFUSALS_MAX:
@@ -142,7 +142,8 @@ class Downloads:
         if partition is None or partition.current_leader.leader_epoch != state.epoch:
             return
         if partition.error_code in (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE):
-            self.drop()
+            if kept is not None and kept.source == source:
+                self.drop()
             return
         named = partition.current_leader.leader_id
         if partition.error_code != ErrorCode.NONE or (named >= 0 and named != state.leader_id):

@@ -6,6 +6,8 @@ where the bytes so far, and their number in all, are the same. Every holder of a
 
 from __future__ import annotations
 
+from typing import Any
+
 from kraftlib.codec.declared import Message
 from kraftlib.consensus.actions import Action, SendResponse, SendSnapshotHash
 from kraftlib.consensus.deadlines import restart_fetch_timer
@@ -61,11 +63,8 @@ def handle_snapshot_hash_response(
 ) -> list[Action]:
     """Go on if the leader has the same bytes so far, and as many in all; else begin at 0 with its own."""
     state.connections.succeeded(outstanding.destination)
-    role = state.role_state
-    download = role.download if isinstance(role, Follower) else None
-    if not isinstance(role, Follower) or download is None or not download.unproven:
-        return []
-    if not is_source(download, outstanding.destination):
+    role, download = state.role_state, _unproven(state, outstanding)
+    if not isinstance(role, Follower) or download is None:
         return []
     asked = outstanding.request
     asked_id = OffsetAndEpoch(offset=asked.end_offset, epoch=asked.epoch)
@@ -85,13 +84,18 @@ def handle_snapshot_hash_failed(
 ) -> list[Action]:
     """The leader was not reached in time, or is none of ours: its bytes cannot be compared."""
     back_off(state, outstanding)
-    role = state.role_state
-    download = role.download if isinstance(role, Follower) else None
-    if not isinstance(role, Follower) or download is None or not download.unproven:
-        return []
-    if is_source(download, outstanding.destination):
+    role, download = state.role_state, _unproven(state, outstanding)
+    if isinstance(role, Follower) and download is not None:
         _begin_anew(state, role, download)
     return []
+
+
+def _unproven(state: ReplicaState, outstanding: Outstanding[Any]) -> Download | None:
+    """Return the download whose bytes are to be proved by the replica that was asked, if it still is its source."""
+    role = state.role_state
+    download = role.download if isinstance(role, Follower) else None
+    is_wanted = download is not None and download.unproven and is_source(download, outstanding.destination)
+    return download if is_wanted else None
 
 
 def _begin_anew(state: ReplicaState, role: Follower, download: Download) -> None:

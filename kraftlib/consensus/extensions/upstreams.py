@@ -88,9 +88,14 @@ def pause_foreign_download(state: ReplicaState, role: Follower) -> None:
             role.download = None
 
 
-def is_source(download: Download, destination: int) -> bool:
-    """Whether a download is fetched from there now. An answer of its last source says nothing about the bytes of it."""
-    return download.source == (destination if is_upstream(destination) else None)
+def source_at(destination: int) -> int | None:
+    """Return the source of a download that is fetched from there: an upstream, or None for the leader."""
+    return destination if is_upstream(destination) else None
+
+
+def is_source(download: Download | None, destination: int) -> bool:
+    """Whether a download is fetched from there now. An answer of its last source says nothing about its bytes."""
+    return download is not None and download.source == source_at(destination)
 
 
 # --- what it answers --------------------------------------------------------------------------------------------------

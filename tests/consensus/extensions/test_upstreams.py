@@ -317,14 +317,20 @@ def test_a_late_chunk_of_the_last_source_is_not_written() -> None:
     assert question.destination == FIRST, "it is to prove that it has the same bytes"
 
 
-def test_bytes_of_the_leader_are_proved_to_an_upstream_however_often_that_names_them() -> None:
+@pytest.mark.parametrize(
+    "late",
+    [
+        FetchSnapshotResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR),
+        snapshot_chunk(b"", error=ErrorCode.SNAPSHOT_NOT_FOUND),
+    ],
+    ids=["unknown error", "not found"],
+)
+def test_a_late_error_of_the_last_source_does_not_end_the_download(late: FetchSnapshotResponse) -> None:
     core = with_bytes_of_the_leader()
     changes_source(core)
-    reply(core, 2, FetchSnapshotResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR))
-    actions = reply(core, FIRST, NAMED)
 
-    assert HashDownload(SNAPSHOT, 4) in actions
-    assert not requests(actions, FetchSnapshotRequest)
+    assert reply(core, 2, late) == []
+    assert requests(core.handle(DownloadHashed(SNAPSHOT, 4, b"hash"), core.state.now_ms), SnapshotHashRequest)
 
 
 def test_a_late_hash_of_the_last_source_proves_nothing() -> None:

@@ -10,7 +10,8 @@ from kraftlib.testing.campaign import Finding
 from tests.simulation.hunt import coming_to_an_end
 from tests.simulation.mutation import Edit, Mutant, planted
 from tools.core_fuzz.fuzz import fuzz
-from tools.core_fuzz.themes import THEMES
+from tools.core_fuzz.healing import get_well
+from tools.core_fuzz.themes import THEMES, Theme
 from tools.core_fuzz.world import CoreWorld
 from tools.simulate.seeds import run_seed
 
@@ -32,6 +33,24 @@ def test_a_wrong_state_is_found_and_healed() -> None:
         if seen >= {"wrong state", "quarantined replica", "healed replica"}:
             return
     pytest.fail(f"only {seen} have come about")
+
+
+def test_a_replica_that_is_healed_by_the_only_voter_stays_so_though_that_is_wrong() -> None:
+    """By its word the others are measured, and its snapshots hold its state: each error costs each of them one."""
+    theme = Theme(name="only voter", what="one voter", steps={"snapshot": 5.0}, voters=(1,), replicas=(3,))
+    quarantined = 0
+    for seed in range(SEEDS_MAX):
+        world = CoreWorld(seed, theme)
+        for number in range(400):
+            if number == 200:
+                world.states.lead_astray(world.hosts[world.first_voters[0]], for_good=True)
+            world.step()
+        for _ in range(10):
+            assert get_well(world) >= 0
+        quarantined += world.counts["quarantined replica"]
+        errors = world.counts["wrong state"] + world.counts["state that was wrong once"]
+        assert world.counts["quarantined replica"] <= 2 * errors
+    assert quarantined
 
 
 BUGS = {
