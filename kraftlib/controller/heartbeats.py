@@ -104,9 +104,12 @@ def _step(context: Context, broker: RegisterBrokerRecord, wanted: BrokerState) -
 
 
 def fence(context: Context, broker: RegisterBrokerRecord) -> list[Message]:
-    """Return the records that fence a broker: as in Kafka, also one that is fenced and leaves."""
+    """Return the records that fence a broker: as in Kafka, also one that is fenced and leaves.
+
+    The fence comes last: if only the first batches of so many records are written, the next controller does the rest.
+    """
     change = BrokerRegistrationChangeRecord(broker_id=broker.broker_id, broker_epoch=broker.broker_epoch, fenced=FENCE)
-    return [change, *leave(context, broker.broker_id)]
+    return [*leave(context, broker.broker_id), change]
 
 
 def _directories(context: Context, request: BrokerHeartbeatRequest, broker: RegisterBrokerRecord) -> list[Message]:
@@ -139,8 +142,6 @@ def fence_the_silent(context: Context) -> Decision:
     while (broker_id := sessions.ended(context.now_ms)) is not None:
         broker = context.state.cluster.brokers.get(broker_id)
         if broker is not None and not broker.fenced:
-            return Decision(
-                fence(context, broker), is_atomic=False
-            )  # the next look sees it fenced, once that is written
+            return Decision(fence(context, broker), is_atomic=False)  # the next look sees it fenced, once it is written
         sessions.forget(broker_id)
     return Decision()

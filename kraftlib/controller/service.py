@@ -14,7 +14,7 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -95,9 +95,9 @@ class _Waiting:
     """An answer that is sent when everything below `end_offset` is committed."""
 
     end_offset: Offset
-    request: Message
     response: Message
     answer: Answer
+    refuse: Callable[[ErrorCode], Message]
 
 
 class MetadataController(StateMachine):
@@ -255,19 +255,20 @@ class MetadataController(StateMachine):
             self._decide(request, version, peer, answer)
 
     def _decide(self, request: Message, version: int, peer: Peer, answer: Answer) -> None:
+        refuse = partial(error_answer, request, version=version)
         try:
             decide = partial(self._pure.handle, request, version, caller=self._caller(peer))
             decision = decide(now_ms=self._now_ms(), next_offset=self._next_offset())
             self._carry_out(decision)
         except (NotLeaderError, BacklogFullError, RecordTooLargeError) as error:
-            answer(error_answer(request, _code_of(error)))
+            answer(refuse(_code_of(error)))
             return
         except Exception:
             logger.exception("controller %d could not decide on a %s", self._config.node_id, type(request).__name__)
-            answer(error_answer(request, ErrorCode.UNKNOWN_SERVER_ERROR))
+            answer(refuse(ErrorCode.UNKNOWN_SERVER_ERROR))
             return
         if decision.answer is not None:
-            self._waiting.append(_Waiting(self._own_end, request, decision.answer, answer))
+            self._waiting.append(_Waiting(self._own_end, decision.answer, answer, refuse))
             self._answer()
 
     def _ask_the_replica(self, request: UpdateFeaturesRequest, version: int, peer: Peer, answer: Answer) -> None:
@@ -444,20 +445,17 @@ class MetadataController(StateMachine):
         self._pure.deactivate()
         waiting, self._waiting = self._waiting, deque()
         for one in waiting:
-            one.answer(error_answer(one.request, ErrorCode.NOT_CONTROLLER))
+            one.answer(one.refuse(ErrorCode.NOT_CONTROLLER))
 
     def freeze(self) -> Iterable[bytes]:
-        """Return the encoded records of a snapshot."""
+        """Return the encoded records of a snapshot, in the versions of the metadata.version that is committed."""
         state = self._pure.state
-        level = state.features.metadata_version
-        return self._encoded(state.freeze(), level)
+        level = state.journal.before(state.features.levels).get(METADATA_VERSION, 0)
+        return (encoded(record, level) for record in state.freeze())
 
     def snapshot(self) -> Iterable[bytes]:
         """Return the encoded records of a snapshot."""
         return self.freeze()
-
-    def _encoded(self, records: Iterator[Message], level: int) -> Iterator[bytes]:
-        return (encoded(record, level) for record in records)
 
     def restore(self, values: Iterable[Any]) -> None:
         """Begin anew with a snapshot."""

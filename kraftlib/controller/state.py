@@ -18,7 +18,7 @@ from kraftlib.controller import keyed
 from kraftlib.controller.cluster import Cluster
 from kraftlib.controller.configs import TOPIC, Configs
 from kraftlib.controller.features import Features
-from kraftlib.controller.journal import Journal
+from kraftlib.controller.journal import Journal, Table
 from kraftlib.controller.topics import Topics
 from kraftlib.errors import ensure
 from kraftlib.metadata import broker_records as brokers
@@ -38,7 +38,8 @@ class ClusterState:
         self.topics: Final = Topics(self.journal)
         self.configs: Final = Configs(self.journal)
         self.keyed: Final = keyed.Keyed(self.journal)
-        self._transaction: list[Message] | None = None
+        self._open: Final[Table[None, list[Message]]] = Table(self.journal)
+        """The records of the open transaction, if there is one."""
         cluster, of_topics = self.cluster, self.topics
         self._replay: Final[Mapping[type, Callable[[Any], None]]] = {
             configs.FeatureLevelRecord: self.features.replay,
@@ -63,7 +64,7 @@ class ClusterState:
     @property
     def in_transaction(self) -> bool:
         """Whether records are held back until the end of their transaction (KIP-868)."""
-        return self._transaction is not None
+        return None in self._open
 
     def replay(self, record: Message, *, at: Offset | None = None) -> None:
         """Take over a record: a committed one, or the one `at` this offset, which may be taken back."""
@@ -79,21 +80,22 @@ class ClusterState:
         self.journal.committed(end_offset)
 
     def reset(self) -> None:
-        """Take back what is not committed. A transaction is in one batch of ours, so none is open then."""
+        """Take back what is not committed, the end of a transaction included."""
         self.journal.undo()
 
     def _take(self, record: Message) -> None:
+        held = self._open.get(None)
         if isinstance(record, logs.BeginTransactionRecord):
-            ensure(self._transaction is None, "a transaction began within another one")
-            self._transaction = []
+            ensure(held is None, "a transaction began within another one")
+            self._open.put(None, [])
         elif isinstance(record, logs.AbortTransactionRecord):
-            self._transaction = None
+            self._open.discard(None)
         elif isinstance(record, logs.EndTransactionRecord):
-            held, self._transaction = self._transaction or [], None
-            for one in held:
+            self._open.discard(None)
+            for one in held or ():
                 self._replay[type(one)](one)
-        elif self._transaction is not None:
-            self._transaction.append(record)
+        elif held is not None:
+            held.append(record)
         else:
             self._replay[type(record)](record)
 
@@ -106,7 +108,7 @@ class ClusterState:
     def freeze(self) -> Iterator[Message]:
         """Return the records that rebuild the committed state; it is copied now, and taken apart during iteration."""
         before = self.journal.before
-        held = None if self._transaction is None else list(self._transaction)
+        transactions = [list(held) for held in before(self._open).values()]
         parts = (
             self.features.snapshot(before(self.features.levels)),
             self.cluster.snapshot(before(self.cluster.brokers), before(self.cluster.controllers)),
@@ -118,8 +120,7 @@ class ClusterState:
         def records() -> Iterator[Message]:
             for part in parts:
                 yield from part
-            if held is not None:  # its other records, and its end, stand behind the snapshot
-                yield logs.BeginTransactionRecord()
-                yield from held
+            for held in transactions:  # its other records, and its end, stand behind the snapshot
+                yield from (logs.BeginTransactionRecord(), *held)
 
         return records()

@@ -271,14 +271,13 @@ class Applier:
             feed.next_offset = reader.last_offset + 1  # it has held the reader, and is done with it
         if feed.must_reload:
             feed.must_reload, feed.next_offset = False, None
-        if self._high_watermark is not None and self._give(feed, self._high_watermark):
-            return True
         leader = self._leader
         if leader is not None and feed.is_news(leader) and not self._must_catch_up(feed, leader):
+            # Before any record: a listener that led must not take those of the next leader for its own.
             feed.told = leader
             self._guarded(feed, lambda: feed.listener.handle_leader_change(leader))
             return True
-        return False
+        return self._high_watermark is not None and self._give(feed, self._high_watermark)
 
     def _machine_loaded(self, feed: Feed, snapshot_id: OffsetAndEpoch) -> None:
         """The state machine is done with a snapshot. One that heals it ends its quarantine."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 
 from kraftlib.controller.partitions import NO_LEADER
+from kraftlib.controller.results import RECORDS_MAX
 from kraftlib.metadata import BrokerRegistrationChangeRecord
 from kraftlib.types import new_uuid
 from kraftlib.wire.apis import ErrorCode
@@ -136,3 +138,26 @@ def test_a_broker_whose_fence_could_not_be_written_is_fenced_at_the_next_look() 
     world.tick()
     assert world.state.cluster.brokers[1].fenced
     assert {world.shape("a", number)[0] for number in range(4)} == {2}
+
+
+def test_what_is_left_of_a_fence_that_was_written_in_part_is_done_by_the_next_controller() -> None:
+    """So many partitions take several batches, and the epoch may be lost between two of them."""
+    world = World().with_brokers(1, 2)
+    for name in "abc":
+        world.create(name, partitions=4_000, factor=2)
+    world.now_ms += 8_000
+    world.beat(1)
+    world.now_ms += 1_500
+    decision = world.controller.tick(now_ms=world.now_ms, next_offset=world.next_offset)
+    assert not decision.is_atomic
+    assert len(decision.records) > RECORDS_MAX
+    world.carry_out(attrs.evolve(decision, records=decision.records[:RECORDS_MAX]))
+    world.lose_the_epoch()
+    world.activate()
+    for _ in range(2):
+        world.now_ms += 5_000
+        world.beat(1)
+        world.tick()
+
+    assert world.state.cluster.brokers[2].fenced
+    assert {partition.leader for partition in world.state.topics.partitions.values()} == {1}

@@ -39,6 +39,23 @@ def test_the_next_controller_ends_a_transaction_that_its_predecessor_left_open()
     assert not world.state.in_transaction
 
 
+def test_a_transaction_whose_end_is_cut_off_is_open_again() -> None:
+    """The controller of before may be elected again, and its records must not be held back on all others."""
+    world = World()
+    world.lose_the_epoch()
+    world.log += [BeginTransactionRecord(), FeatureLevelRecord(name="share.version", feature_level=1)]
+    world.commit()
+    before = picture(world.state)
+    world.carry_out(world.controller.activate(now_ms=world.now_ms, next_offset=world.next_offset), commit=False)
+    assert picture(world.state) == before, "a snapshot has what is committed"
+    world.lose_the_epoch()
+    assert world.state.in_transaction
+    assert picture(world.state) == before
+    world.activate()
+    assert isinstance(world.log[-2], AbortTransactionRecord)
+    assert world.state.features.levels.get("share.version") is None
+
+
 def test_a_controller_that_is_registered_says_so_no_second_time() -> None:
     world = World()
     world.lose_the_epoch()

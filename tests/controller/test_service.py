@@ -16,11 +16,12 @@ from kraftlib import Endpoint, RaftConfig
 from kraftlib.codec.declared import write
 from kraftlib.controller import ControllerConfig, MetadataController, format_controller
 from kraftlib.errors import ConfigError, NotFormattedError
+from kraftlib.runtime.net.transport import Peer
 from kraftlib.storage.bootstrap import InitialController
 from kraftlib.storage.directory import format_directory
-from kraftlib.types import new_uuid
+from kraftlib.types import LeaderAndEpoch, new_uuid
 from kraftlib.wire.apis import ApiKey, ErrorCode
-from kraftlib.wire.frames import decode_response, encode_request
+from kraftlib.wire.frames import decode_response, encode_request, encode_response
 from kraftlib.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest
 from kraftlib.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
@@ -284,6 +285,36 @@ async def test_elections_of_version_0_are_held(tmp_path: Path) -> None:
             answer = await client.ask(ElectLeadersRequest(topic_partitions=(row,)), 0)
             codes = [one.error_code for one in answer.replica_election_results[0].partition_result]
             assert codes == [ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+async def test_elections_of_version_0_that_are_cut_off_say_so_for_each_partition(tmp_path: Path) -> None:
+    """That version has no place for one error of the whole request."""
+    (controller,) = formatted(tmp_path, 1)
+    async with controller:
+        active = await until_active([controller])
+        row = ElectLeadersRequest.TopicPartitions(topic="orders", partitions=(0,))
+        asked, answers = ElectLeadersRequest(topic_partitions=(row,)), []
+        active.handle_request(ORDERS, 7, Peer("here"), lambda answer: None)  # its records are not committed yet
+        active.handle_request(asked, 0, Peer("here"), answers.append)
+        active.leader_changed(LeaderAndEpoch(2, 1_000))
+        frame = encode_response(answers[0], version=0, correlation_id=1)
+        _, message = decode_response(frame, api_key=ApiKey.ELECT_LEADERS, version=0)
+        (told,) = message.replica_election_results[0].partition_result
+        assert told.error_code == ErrorCode.NOT_CONTROLLER
+
+
+async def test_a_snapshot_is_written_in_the_versions_that_are_committed(tmp_path: Path) -> None:
+    """A raised metadata.version may never be committed: nodes of before must be able to read the snapshot."""
+    (controller,) = formatted(tmp_path, 1, release="3.9")
+    async with controller:
+        active = await until_active([controller])
+        async with connected(controller.client.endpoint) as client:
+            await join(client, 10)
+        before = list(active.freeze())
+        level = UpdateFeaturesRequest.FeatureUpdateKey(feature="metadata.version", max_version_level=30, upgrade_type=1)
+        active.handle_request(UpdateFeaturesRequest(feature_updates=(level,)), 2, Peer("here"), lambda answer: None)
+        assert active.state.features.metadata_version == 30
+        assert list(active.freeze()) == before
 
 
 async def test_a_quota_of_a_client_id_is_that_of_the_client_behind_the_broker(tmp_path: Path) -> None:

@@ -393,6 +393,25 @@ def test_a_leader_that_resigned_hears_of_the_next_epoch_and_no_more_of_its_own(r
     ]
 
 
+def test_a_leader_that_is_behind_hears_of_the_next_one_before_it_is_given_a_record_of_it(rig: Rig) -> None:
+    """It may have answered for a record of its own that is cut off, and must not take the other one for it."""
+    listener = Recorder()
+    rig.applier.register(listener)
+    rig.applier.announce(LeaderAndEpoch(NODE_ID, 1), epoch_start=0)
+    rig.applier.advance(rig.append_control())
+    rig.run()
+    rig.append(b"committed and not given yet")
+    rig.append(b"cut off")
+    rig.applier.advance(2)
+    rig.applier.announce(LeaderAndEpoch(2, 2), epoch_start=0)
+    rig.log.truncate(2)
+    rig.applier.advance(rig.append(b"of the next leader", epoch=2))
+    rig.run()
+
+    assert listener.heard.index(("leader", 2, 2)) < listener.heard.index(("commit", 1, 2))
+    assert listener.records[-1] == (2, b"of the next leader")
+
+
 def test_a_listener_stopped_by_a_notice_does_not_keep_it_from_the_others(rig: Rig) -> None:
     broken, other = Broken(), Recorder()
     rig.applier.register(broken)
