@@ -332,7 +332,7 @@ class Assembly:
                     f"quarantine until a snapshot of the leader has healed it; ask another replica, or try again later"
                 )
                 self.appends.renounce()
-                self.housekeeping.snapshotter.suspended = failure
+                self.housekeeping.snapshotter.suspend(failure)
                 self.applier.quarantine(failure, "the state of this replica was found to be wrong")
 
     def _healed(self, snapshot_id: OffsetAndEpoch) -> None:

@@ -24,7 +24,7 @@ from kraftlib.runtime.snapshots.increments import IncrementalStateMachine, Incre
 from kraftlib.runtime.snapshots.writing import SnapshotPlan, verify_snapshot
 from kraftlib.runtime.waiters import again
 from kraftlib.storage.interface import ReplicatedLog
-from kraftlib.types import Offset, OffsetAndEpoch
+from kraftlib.types import BOOTSTRAP_SNAPSHOT, Offset, OffsetAndEpoch
 
 logger: Final = logging.getLogger("kraftlib.runtime.snapshots.snapshotter")
 
@@ -120,6 +120,11 @@ class Snapshotter:
                 self.create(self._log_outcome, None, None)
             except BaseException as error:  # noqa: BLE001 - as in `look`
                 self._give_up(error)
+
+    def suspend(self, failure: ReplicaFailedError) -> None:
+        """The state is wrong: write no snapshot. The increments go, since a start would load what they have of it."""
+        self.suspended = failure
+        self.checkpoint_added(BOOTSTRAP_SNAPSHOT)  # all of them are beyond that one, and it is none of ours
 
     def checkpoint_added(self, snapshot_id: OffsetAndEpoch) -> None:
         """There is a checkpoint of this id, perhaps one of the application's: no increment leads on from that."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AsyncExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -293,3 +294,44 @@ def test_a_merged_chain_has_the_bytes_of_a_full_snapshot(
             reader.close()
         assert again.items == table.items
     log.close()
+
+
+class Compared(Table):
+    """A table whose states are compared. A faulty one keeps something else, and says nothing."""
+
+    is_faulty = False
+
+    def apply(self, record: CommittedRecord) -> Any:
+        super().apply(record._replace(value=[record.value[0], "?"]) if self.is_faulty else record)
+
+    def snapshot(self) -> Iterable[Any]:
+        return [[key, self.items[key]] for key in sorted(self.items)]
+
+
+async def test_the_increments_of_a_state_that_is_wrong_go(tmp_path: Path) -> None:
+    """A start during the quarantine would load them, and show the wrong state until it is found once more."""
+    hub, tables = MemoryHub(), {number: Compared() for number in (1, 2, 3)}
+    voters = tuple(StaticVoter(number, Endpoint("replica", number)) for number in tables)
+    async with AsyncExitStack() as running:
+        clients = {}
+        for number, table in tables.items():
+            home = tmp_path / str(number)
+            format_directory(home, node_id=number, cluster_id="c", static_voters=list(tables))
+            config = RaftConfig(
+                node_id=number, directory=home, voters=voters, snapshot_interval_records=10, digest_interval_ms=100,
+                **TIMING,
+            )  # fmt: skip
+            transport = MemoryTransport(hub, Endpoint("replica", number))
+            client_ = RaftClient(config, transport=transport, state_machine=table, serde=JsonSerde())
+            clients[number] = await running.enter_async_context(client_)
+        leader = clients[(await clients[1].wait_for_leader(timeout_ms=int(PATIENCE_S * 1_000))).leader_id]
+        wrong = leader.node_id % 3 + 1
+        await leader.propose(["large", "x" * 20_000])
+        await fill(leader, 0, 12)
+        await clients[wrong].create_snapshot()
+        await fill(leader, 12, 24)
+        await until(lambda: stored(tmp_path / str(wrong), "increment"))
+        tables[wrong].is_faulty = True
+        await fill(leader, 24, 26)
+        await until(lambda: clients[wrong].metrics()["state-quarantines-total"])
+        await until(lambda: not stored(tmp_path / str(wrong), "increment"))
