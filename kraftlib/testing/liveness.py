@@ -13,8 +13,10 @@ from kraftlib.consensus.events import ResignRequested
 from kraftlib.consensus.roles import Leader
 from kraftlib.errors import CorruptBatchError
 from kraftlib.testing import invariants as inv
+from kraftlib.testing.reads import ClientRead
 from kraftlib.testing.subject import restored, state_of
-from kraftlib.testing.workload import Outcome
+from kraftlib.testing.workload import ClientAppend, Outcome
+from kraftlib.types import LeaderAndEpoch
 
 if TYPE_CHECKING:
     from kraftlib.testing.node import SimulatedNode
@@ -290,6 +292,29 @@ def settle(world: World) -> None:
             for node in world.nodes.values()
         }
         _violated(world, "V3", f"end, flushed end, high watermark are {ends}, committed is {world.committed_end}")
+
+
+def v9_applications_are_told(world: World) -> None:
+    """V9, at the end: every caller knows what became of its call, and every application and listener the leader."""
+    calls: list[ClientAppend | ClientRead] = [*world.workload.appends, *world.workload.reads]
+    waiting = [call for call in calls if not call.done()]
+    nodes = [node for node in world.nodes.values() if node.process is not None]
+
+    def told() -> bool:
+        return all(call.done() for call in waiting) and all(len(set(_leaders(world, node))) == 1 for node in nodes)
+
+    if not world.run_until(told, patience_ms(world)):
+        forgotten = [f"{type(call).__name__} {call.number}" for call in waiting if not call.done()]
+        leaders = {str(node): _leaders(world, node) for node in nodes}
+        _violated(world, "V9", f"not told are {forgotten}; core, application and listener know {leaders}")
+
+
+def _leaders(world: World, node: SimulatedNode) -> list[LeaderAndEpoch | None]:
+    """Return the leader as the core knows it, as the application reads it, and as a listener has heard of it."""
+    process = node.process
+    if process is None:
+        return [None]
+    return [process.replica.leader_and_epoch, process.executor.leader, world.watches[process.node_id].told]
 
 
 def l16_cores_know_their_logs(world: World) -> None:

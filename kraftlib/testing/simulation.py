@@ -200,6 +200,7 @@ class Simulation:
         liveness.whoever_is_wanted_leads(world)
         liveness.settle(world)
         liveness.v6_changes_come_to_an_end(world)
+        liveness.v9_applications_are_told(world)
         histories.i10_log_holds_what_callers_were_told(world)
         histories.i21_history_is_linearizable(world)
         histories.i14_snapshots_say_what_the_log_says(world)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import random as chance
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from kraftlib.testing.node import SimulatedNode
     from kraftlib.testing.process import Process
     from kraftlib.testing.world import World
+
+
+NAMES_EPOCH: Final = 4
+"""One append of so many names its epoch."""
 
 
 def _offsets(appended: Appended) -> range:
@@ -135,7 +139,9 @@ class Workload:
         call = ClientAppend(number, values, level, process, self, now_us)
         self.appends.append(call)
         try:
-            node.append(values, level=level, promise=call)
+            # Some name the epoch that they mean, which is the newest that their replica knows of.
+            epoch = process.executor.leader.epoch if number % NAMES_EPOCH == 0 else None
+            node.append(values, level=level, promise=call, epoch=epoch)
         except KraftError as error:
             call.set_exception(error)
             return None

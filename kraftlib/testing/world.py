@@ -116,6 +116,7 @@ class World:
         self.increments_loaded = 0
         """The number of states that were restored from a checkpoint and its increments."""
         self.states: dict[Offset, int] = {}
+        self.watches: dict[ReplicaId, ListenerWatch] = {}
         """A checksum of the state up to an offset, as it was read first."""
         self._listener = listener
         keys = [
@@ -233,7 +234,8 @@ class World:
     def listeners(self, process: Process) -> Iterable[Listener]:
         """Return the listeners of a new life."""
         own = [] if self._listener is None else [self._listener(process)]
-        return [ListenerWatch(self.checker, process), *own]
+        watch = self.watches[process.node_id] = ListenerWatch(self.checker, process)
+        return [watch, *own]
 
     def running_nodes(self) -> list[SimulatedNode]:
         """Return the nodes whose process is alive and not paused."""

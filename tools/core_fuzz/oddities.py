@@ -31,8 +31,8 @@ def draw_habits(random: chance.Random) -> dict[str, Any]:
         habits["observer_round_ms"] = random.choice((1, 4, 100))
     if random.random() < 0.6 and habits.get("private_apis", True):
         habits["digest_interval_ms"] = random.choice((0, 800, 8_000))
-    if random.random() < 0.1:
-        habits["disk_reserve_bytes"] = random.choice((0, 2, 400, 20_000))
+    if random.random() < 0.3:
+        habits["disk_reserve_bytes"] = random.choice((0, 0, 2, 400, 20_000))
     return habits
 
 

@@ -35,6 +35,7 @@ from tools.core_fuzz import made_up
 from tools.core_fuzz.forged_requests import BENDS, STRANGE_DISK, STRANGER, with_partition
 from tools.core_fuzz.garble import garbled
 from tools.core_fuzz.host import VERSIONS
+from tools.core_fuzz.wounds import WoundedDisk
 from tools.rules import Referee
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ SHARE: Final = 0.016
 
 FIRST_NUMBER: Final = 1_000_000_000
 """The number of the first request that is supposed: no other request has one so great."""
+
+WOUNDS_SHARE: Final = 0.005
+"""The share of the steps before which a twin begins a life with a wounded disk."""
 
 OF_LEADERS: Final = 0.4
 """The share of the suppositions that are about a leader, if there is one."""
@@ -69,6 +73,9 @@ ASKS_THE_DISK: Final = frozenset({
 })  # fmt: skip
 """A twin has no disk that would answer these."""
 
+WOUNDED_DISK_DOES: Final = frozenset({act.TruncateLog, act.WriteRepair, act.DeleteBefore})
+"""But for these, which a twin with a wounded disk can have done."""
+
 CHANGES: Final = frozenset({AddRaftVoterRequest, RemoveRaftVoterRequest, UpdateRaftVoterRequest, UpdateFeaturesRequest})
 """The requests that change the voters or kraft.version."""
 
@@ -76,12 +83,21 @@ CHANGES: Final = frozenset({AddRaftVoterRequest, RemoveRaftVoterRequest, UpdateR
 class Twin:
     """A copy of a replica and of the rules that look on, with the least of a disk and a runtime."""
 
-    def __init__(self, referee: Referee, random: chance.Random, then: Sequence[ev.Event], *, rest_ms: int) -> None:
+    def __init__(
+        self,
+        referee: Referee,
+        random: chance.Random,
+        then: Sequence[ev.Event],
+        *,
+        rest_ms: int = 0,
+        disk: WoundedDisk | None = None,
+    ) -> None:
         """`rest_ms` pass before each of the events that come then."""
         self._referee = referee
         self._random = random
         self._next = list(then)
         self._rest_ms = rest_ms
+        self._disk = disk
         self._submitted: act.SubmitControl | None = None
 
     def live(self, event: ev.Event, now_ms: int) -> None:
@@ -89,10 +105,11 @@ class Twin:
         core = self._referee.core
         for _ in range(EVENTS + len(self._next)):
             actions = self._referee.handle(event, now_ms)
-            if any(type(action) in ASKS_THE_DISK for action in actions):
+            asked = {type(action) for action in actions} & ASKS_THE_DISK
+            if asked and not (self._disk is not None and asked <= WOUNDED_DISK_DOES):
                 return
             for action in actions:
-                self._perform(action)
+                self.perform(action)
             due_ms = core.deadline_ms()
             if self._next:
                 event, now_ms = self._next.pop(0), now_ms + self._rest_ms
@@ -103,8 +120,13 @@ class Twin:
             else:
                 event, now_ms = ev.TimeoutReached(), max(now_ms, due_ms)
 
-    def _perform(self, action: act.Action) -> None:
-        if type(action) is act.FlushLog:
+    def perform(self, action: act.Action) -> None:
+        """Do what the core asks for, as far as a twin can."""
+        heard = None if self._disk is None else self._disk.perform(self._referee, action)
+        if heard is not None:
+            place = len(self._next) if isinstance(heard, ev.ResponseReceived) else 0
+            self._next.insert(place, heard)
+        elif type(action) is act.FlushLog:
             self._next.append(ev.Flushed(self._referee.core.state.log.end_offset, action.log_version))
         elif type(action) is act.SubmitControl:
             self._submitted = action
@@ -138,6 +160,7 @@ class Suppositions:
     def __init__(self, world: CoreWorld, seed: int) -> None:
         self._world = world
         self._random = chance.Random(f"suppositions of {world.theme.name}/{seed}")
+        self._wounds = chance.Random(f"wounds of {world.theme.name}/{seed}")
         self._numbers = itertools.count(FIRST_NUMBER)
         self._kinds = (
             self._vote, self._vote, self._vote, self._introduction, self._good_bye, self._time, self._time, self._fetch,
@@ -150,6 +173,8 @@ class Suppositions:
         """Suppose something, now and then."""
         if self._random.random() < SHARE:
             self.suppose()
+        if self._wounds.random() < WOUNDS_SHARE:
+            self.wound()
 
     def suppose(self) -> None:
         """Ask the twin of a replica. Raises: BrokenRuleError, or whatever goes wrong in it."""
@@ -173,6 +198,24 @@ class Suppositions:
         first, *then = [*self._before(host, event), event]
         rest_ms = self._rest_ms(host) if type(event) is ev.RequestReceived and _wants_snapshot(event.request) else 0
         Twin(copy.deepcopy(host.referee), self._random, then, rest_ms=rest_ms).live(first, now_ms)
+
+    def wound(self) -> None:
+        """Let a twin begin a life with a wounded disk, and hear of a leader. Raises: as `suppose`."""
+        random, world = self._wounds, self._world
+        host = random.choice(list(world.hosts.values()))
+        disk = WoundedDisk(host, random)
+        referee, actions = disk.begin()
+        voters = [voter for voter in referee.core.voters.others(host.key) if world.listener_name in voter.endpoints]
+        if not voters or len(referee.core.voters) == 1:
+            return
+        world.count("wounded twin")
+        leader = random.choice(voters)
+        first = self._introduction_of(host, leader.key.id, referee.core.epoch + random.choice((0, 1, 1)))
+        hurts = disk.hurt()
+        twin = Twin(referee, random, [] if hurts is None else [hurts], disk=disk)
+        for action in actions:
+            twin.perform(action)
+        twin.live(first, world.now_ms)
 
     def _rest_ms(self, host: CoreHost) -> int:
         """Return the time for which a leader takes no other snapshot for voters or for observers, or a millisecond
@@ -240,11 +283,11 @@ class Suppositions:
         return self._received(with_partition(request, pre_vote=self._random.random() < 0.5))
 
     def _introduction(self, host: CoreHost) -> ev.Event:
-        leader = self._somebody(host)
+        return self._introduction_of(host, self._somebody(host).id, self._epoch_near(host))
+
+    def _introduction_of(self, host: CoreHost, leader_id: ReplicaId, epoch: int) -> ev.Event:
         partition = BeginQuorumEpochRequest.PartitionData(
-            voter_directory_id=host.key.directory_id or uuid.UUID(int=0),
-            leader_id=leader.id,
-            leader_epoch=self._epoch_near(host),
+            voter_directory_id=host.key.directory_id or uuid.UUID(int=0), leader_id=leader_id, leader_epoch=epoch
         )
         topic = BeginQuorumEpochRequest.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,))
         return self._received(
@@ -252,7 +295,7 @@ class Suppositions:
                 cluster_id="fuzz",
                 voter_id=host.number,
                 topics=(topic,),
-                leader_endpoints=self._places_of(leader.id, BeginQuorumEpochRequest.LeaderEndpoint),
+                leader_endpoints=self._places_of(leader_id, BeginQuorumEpochRequest.LeaderEndpoint),
             )
         )
 

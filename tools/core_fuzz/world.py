@@ -268,7 +268,8 @@ class CoreWorld:
 
     def _is_any_voter_sound(self) -> bool:
         voters = [host.core.state for host in self.hosts.values() if host.core is not None and host.core.is_voter]
-        is_any_down = any(host.core is None and host.number in self.first_voters for host in self.hosts.values())
+        down = [host for host in self.hosts.values() if host.core is None and host.number in self.first_voters]
+        is_any_down = any(not host.disks for host in down)  # one with another disk is no voter, it may be
         return is_any_down or any(state.machine_failed_ms is None for state in voters)
 
     # --- the steps ---------------------------------------------------------------------------------------------------

@@ -59,6 +59,7 @@ class ElectionRules(RuleSet):
         self.life = Life(core)
         self._before = Before(question=(), fills=False)
         self._own_end = (0, 0)
+        self._went_too_far = False
         self._role_state: Any = None
         self._kinds: set[type] = set()
         self._setbacks = 0
@@ -128,6 +129,8 @@ class ElectionRules(RuleSet):
                 self._own_end = state.log.last_epoch, state.log.end_offset
         elif kind is ev.ResponseReceived and (part is Following or life.forgotten is not None):
             self._before = Before(question=life.question(), fills=state.filling is not None, others=life.other_voters())
+        elif kind is ev.LogTruncated:
+            self._went_too_far = event.end_offset < min(state.committed_offset, state.log.end_offset)  # type: ignore[union-attr]
         elif kind is ev.ResponseReceived and isinstance(state.role_state, Leader):
             change = state.role_state.change
             is_probing = change is not None and change.wanted is None
@@ -266,6 +269,14 @@ class ElectionRules(RuleSet):
         election_answers.heard(self.life, event, actions, self._before)
         self._look_for_lost_ends(actions)
 
+    def truncated(self, event: ev.LogTruncated, actions: Sequence[act.Action]) -> None:
+        """Whole batches go: with the rest of the last one, committed records or a hole may go."""
+        life = self.life
+        if self._went_too_far and life.forgotten is None:
+            life.forgotten = Forgotten()
+            life.write()
+        self._look_for_lost_ends(actions)
+
     def _look_for_lost_ends(self, actions: Sequence[act.Action]) -> None:
         """A replica that cuts off what is missing, or replaces it by less, has forgotten what it acknowledged."""
         life = self.life
@@ -394,6 +405,7 @@ TAKEN: Final[Mapping[type, Callable[[ElectionRules, Any, Sequence[act.Action]], 
     ev.StateHealed: ElectionRules.healed,
     ev.StorageFailed: ElectionRules.storage_failed,
     ev.SnapshotLost: ElectionRules.storage_failed,
+    ev.LogTruncated: ElectionRules.truncated,
     ev.SnapshotInstalled: ElectionRules.replaced,
     ev.SnapshotAdopted: ElectionRules.replaced,
     ev.DiskSpaceChanged: ElectionRules.disk_space,

@@ -113,4 +113,19 @@ MUTANTS: Final = (
         (Edit("runtime.applier.Applier._feed", " or feed not in self._feeds", ""),),
         slow=True,
     ),
+    Mutant(
+        "named-epochs-are-refused",
+        "an append that names its epoch is refused",
+        (Edit("runtime.appends.Appends._leading", "not isinstance(epoch, int)", "isinstance(epoch, int)"),),
+    ),
+    Mutant(
+        "refused-callers-hear-nothing",
+        "callers whose records a leader gives up are forgotten, and wait for ever",
+        (Edit("runtime.waiters.Waiters._settle_with", "self._post(settle, outcomes)", "return"),),
+    ),
+    Mutant(
+        "leader-is-read-late",
+        "the application reads the leader that was known when the replica last took another role",
+        (Edit("runtime.executor.Executor.leader_announced", "self.leader = leader\n", "\n"),),
+    ),
 )
