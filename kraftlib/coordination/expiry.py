@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 from kraftlib.coordination.commands import encode_command
 from kraftlib.coordination.keys import Keys
-from kraftlib.coordination.messages import EXPIRE_MAX, Expire
+from kraftlib.coordination.messages import Expire
 from kraftlib.coordination.sessions import Session
 from kraftlib.types import Epoch, Offset
 
@@ -28,6 +28,9 @@ LOOK_MS: Final = 100
 T = TypeVar("T")
 Deadlines = dict[object, tuple[Offset, int]]
 """The record by which each session or key was last renewed, and its deadline in ms."""
+
+AT_ONCE: Final = 16
+"""Sessions, or keys, that one command ends: with the longest names it is small, too, and fits into a batch."""
 
 PAUSE_MS: Final = 5 * LOOK_MS
 """A leader that has not looked for longer was paused."""
@@ -46,19 +49,23 @@ class Expiry:
         self._keys: Deadlines = {}
 
     def due(self, epoch: Epoch, now_ms: int, *, sessions: Collection[Session], keys: Keys) -> Sequence[bytes]:
-        """Return commands that end what is over, at most `EXPIRE_MAX` sessions and keys each."""
+        """Return commands that end what is over, at most `AT_ONCE` sessions or keys each."""
         if epoch != self._epoch:
             self._epoch, self._sessions, self._keys = epoch, {}, {}
             self._looked_ms, self._paused_ms = now_ms, 0
         now_ms = self._without_pauses(now_ms)
-        over, self._sessions = _over(self._sessions, _alive(sessions), now_ms)
-        timed, self._keys = _over(self._keys, _timed(keys), now_ms)
+        alive = [(session, session.opened, session.renewed, session.ttl_ms) for session in sessions]
+        timed = [(key, key, value.revision, value.ttl_ms) for key in keys.timed for value in [keys.values[key]]]
+        over, self._sessions = _over(self._sessions, alive, now_ms)
+        gone, self._keys = _over(self._keys, timed, now_ms)
         ended = [Expire.SessionRow(session=session.id, renewed=session.renewed) for session in over]
-        rows = [Expire.KeyRow(key=key, revision=keys.values[key].revision) for key in timed]
+        rows = [Expire.KeyRow(key=key, revision=keys.values[key].revision) for key in gone]
         return [
-            encode_command(Expire(epoch=epoch, sessions=tuple(ended[at:end]), keys=tuple(rows[at:end])))
-            for at in range(0, max(len(ended), len(rows)), EXPIRE_MAX)
-            for end in [at + EXPIRE_MAX]
+            encode_command(Expire(epoch=epoch, sessions=tuple(ended[at : at + AT_ONCE])))
+            for at in range(0, len(ended), AT_ONCE)
+        ] + [
+            encode_command(Expire(epoch=epoch, keys=tuple(rows[at : at + AT_ONCE])))
+            for at in range(0, len(rows), AT_ONCE)
         ]
 
     def _without_pauses(self, now_ms: int) -> int:
@@ -80,13 +87,3 @@ def _over(known: Deadlines, things: Iterable[tuple[T, object, Offset, int]], now
         if now_ms >= deadline[1]:
             over.append(thing)
     return over, deadlines
-
-
-def _alive(sessions: Iterable[Session]) -> Iterable[tuple[Session, Offset, Offset, int]]:
-    return [(session, session.opened, session.renewed, session.ttl_ms) for session in sessions]
-
-
-def _timed(keys: Keys) -> Iterable[tuple[str, str, Offset, int]]:
-    for key in keys.timed:
-        value = keys.values[key]
-        yield key, key, value.revision, value.ttl_ms

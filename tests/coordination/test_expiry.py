@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from kraftlib.coordination.messages import EXPIRE_MAX, Ask, KeepAlive
+from uuid import UUID
+
+from kraftlib.coordination.commands import NAME_BYTES_MAX
+from kraftlib.coordination.expiry import AT_ONCE
+from kraftlib.coordination.messages import Ask, KeepAlive
+from kraftlib.records.batch import HEADER_SIZE
+from kraftlib.records.values import RECORD_OVERHEAD_MAX
 from tests.coordination.driver import A, B, Driver, Operation
 
 
@@ -91,9 +97,33 @@ def test_a_renewal_that_overtakes_the_expiry_saves_the_session() -> None:
 def test_many_that_are_over_come_in_records_of_bounded_size_until_they_are_gone() -> None:
     driver = Driver()
     driver.open(A)
-    for at in range(0, EXPIRE_MAX + 100, 100):
-        driver.do(A, *[Operation(do=1, key=f"k{n}", ttl_ms=100) for n in range(at, at + 100)])
+    driver.do(A, *[Operation(do=1, key=f"k{n}", ttl_ms=100) for n in range(AT_ONCE + 1)])
     tick(driver, 1, 0)
     assert len(driver.machine.due(1, 100)) == 2
     assert tick(driver, 1, 101) == 2, "what is due is due until it is applied"
     assert driver.ask(Ask.KEYS, prefix=True).rows == ()
+
+
+def test_a_thousand_keys_with_the_longest_names_and_their_session_are_over_at_once() -> None:
+    """As one record they were larger than a command may be: it was refused, and proposed again, without end."""
+    driver = Driver()
+    driver.open(A, B)
+    for at in range(0, 1_000, 100):
+        names = [f"{n:04}".ljust(NAME_BYTES_MAX, "x") for n in range(at, at + 100)]
+        driver.do(A, *[Operation(do=1, key=name, ttl_ms=1_000) for name in names])
+    tick(driver, 1, 0)
+    tick(driver, 1, 500)
+    tick(driver, 1, 1_000)
+    assert driver.ask(Ask.KEYS, prefix=True).rows == ()
+    assert alive(driver) == [False, False]
+
+
+def test_a_command_that_ends_sessions_fits_into_the_smallest_batch() -> None:
+    driver = Driver()
+    driver.open(*[UUID(int=number) for number in range(1, 101)])
+    tick(driver, 1, 0)
+    tick(driver, 1, 500)
+    due = driver.machine.due(1, 1_000)
+    assert max(map(len, due)) + RECORD_OVERHEAD_MAX + HEADER_SIZE <= 1_024, "the least of batch_max_bytes"
+    assert tick(driver, 1, 1_001) == len(due)
+    assert tick(driver, 1, 1_002) == 0

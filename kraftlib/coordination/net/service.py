@@ -208,9 +208,12 @@ class Service:
         began_s = time.perf_counter()
         due = self._machine.due(epoch, round(self.loop.time() * 1_000))
         self._look_s = time.perf_counter() - began_s
-        for command in due:
-            append = partial(self._node.appends.append, [command], epoch, COMMITTED)
-            await engine_future(self._node, append)
+        append, proposed = self._node.appends.append, list[asyncio.Future[Any]]()
+        try:
+            for command in due:
+                proposed.append(engine_future(self._node, partial(append, [command], epoch, COMMITTED)))
+        finally:
+            await asyncio.gather(*proposed)  # in few batches, however many commands there are
 
 
 def done_of(proposed: Proposed) -> Done:
