@@ -34,7 +34,7 @@ from kraftlib.security.tool_context import tool_context
 from kraftlib.types import Endpoint, Offset, parse_endpoint
 from kraftlib.validators import check_whole_timeout
 from kraftlib.wire.apis import ErrorCode
-from kraftlib.wire.bounds import PROPOSED_BYTES
+from kraftlib.wire.bounds import PROPOSED_BYTES, QUESTION_BYTES
 from kraftlib.wire.messages.call import CallRequest, CallResponse
 from kraftlib.wire.messages.query import QueryRequest, QueryResponse
 from kraftlib.wire_client import Login
@@ -128,7 +128,7 @@ class ClientAccess:
         check_whole_timeout(timeout_ms, least=1)
         self.check_open()
         if len(command) > PROPOSED_BYTES:
-            raise RefusedError(too_large("a command", len(command)))
+            raise RefusedError(too_large("a command", len(command), PROPOSED_BYTES))
         attempts = _Attempts(timeout_ms)
         try:
             async with asyncio.timeout_at(attempts.deadline):
@@ -159,8 +159,8 @@ class ClientAccess:
         check_consistency(consistency)
         check_whole_timeout(timeout_ms, least=1)
         self.check_open()
-        if len(question) > PROPOSED_BYTES:
-            raise ConfigError(too_large("a question", len(question)))
+        if len(question) > QUESTION_BYTES:
+            raise ConfigError(too_large("a question", len(question), QUESTION_BYTES))
         attempts = _Attempts(timeout_ms)
         code, offset = (0, -1) if isinstance(consistency, Linearizable) else (2, -1)
         if isinstance(consistency, AtLeast):
@@ -180,7 +180,9 @@ class ClientAccess:
 
     def watch(self, selector: bytes, since: Offset | None) -> AsyncIterator[Change]:
         """Yield what changes. See `Access.watch`."""
-        return self._watching.watch(check_bytes("selector", selector), check_since(since))
+        if len(check_bytes("selector", selector)) > QUESTION_BYTES:
+            raise ConfigError(too_large("a selector", len(selector), QUESTION_BYTES))  # it would end all watches
+        return self._watching.watch(selector, check_since(since))
 
     async def _try(self, request: Callable[[int], Message], response_class: type[M], attempts: _Attempts) -> M | None:
         """Ask once; None, if another attempt may do better. Raises: an error that another attempt would meet again."""
@@ -266,9 +268,9 @@ class ClientAccess:
             raise ClosedError("this client is closed")
 
 
-def too_large(what: str, size: int) -> str:
+def too_large(what: str, size: int, most: int) -> str:
     """Return why it is not sent: a replica would break off the connection, and all that wait for it."""
-    return f"{what} of {size} bytes is larger than the {PROPOSED_BYTES} that a replica takes of a client"
+    return f"{what} of {size} bytes is larger than the {most} that a replica takes of a client"
 
 
 class _Attempts:

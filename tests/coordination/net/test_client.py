@@ -14,7 +14,7 @@ from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.security.access import AccessConfig
 from kraftlib.security.limits import TcpLimits
 from kraftlib.types import Endpoint, parse_endpoint
-from kraftlib.wire.bounds import PROPOSED_BYTES
+from kraftlib.wire.bounds import PROPOSED_BYTES, QUESTION_BYTES
 from tests.coordination.net.test_arrivals import Frail
 from tests.coordination.net.ways import CALL_MS, EVERYTHING, Caller, addition, putting, question, replicas, value
 from tests.ports import free_ports
@@ -103,10 +103,17 @@ async def test_what_cannot_be_is_refused_and_a_quorum_without_a_majority_in_time
         large = bytes(PROPOSED_BYTES + 1)
         with pytest.raises(RefusedError, match=f"a command of {len(large)} bytes"):
             await access.call(large, timeout_ms=CALL_MS)
-        with pytest.raises(ConfigError, match=f"a question of {len(large)} bytes"):
-            await access.query(large, timeout_ms=CALL_MS)
-        with pytest.raises(ConfigError, match=f"selectors of one client are {len(large)} bytes"):
-            await anext(access.watch(large, None))
+        for too_large in (bytes(QUESTION_BYTES + 1), large):
+            with pytest.raises(ConfigError, match=f"a question of {len(too_large)} bytes"):
+                await access.query(too_large, timeout_ms=CALL_MS)
+            with pytest.raises(ConfigError, match=f"a selector of {len(too_large)} bytes"):
+                await anext(access.watch(too_large, None))
+        largest = [asyncio.ensure_future(anext(access.watch(bytes(QUESTION_BYTES), None))) for _ in range(16)]
+        with pytest.raises(ConfigError, match=f"selectors of one client are {16 * QUESTION_BYTES} bytes"):
+            await largest.pop()
+        for each in largest:
+            with pytest.raises(ConfigError, match="this is no selector"):
+                await each
         with pytest.raises(ConfigError, match="timeout_ms=0"):
             await access.call(b"garbage", timeout_ms=0)
         caller = await Caller(access).begin()

@@ -14,6 +14,7 @@ from kraftlib.coordination.history import CHANGES_MAX
 from kraftlib.coordination.messages import Answer, Do, Selector, Transact, Watched
 from kraftlib.coordination.net.client import connect
 from kraftlib.errors import ClosedError, ConfigError
+from kraftlib.wire.bounds import QUESTION_BYTES
 from tests.coordination.net.ways import EVERYTHING, Caller, Replicas, replicas
 from tests.runtime.quorum import PATIENCE_S
 
@@ -126,6 +127,8 @@ async def test_a_wrong_selector_ends_its_watch_alone_and_a_closed_client_all() -
         for watched in (access, quorum.running[1]):
             with pytest.raises(ConfigError, match="this is no selector"):
                 await anext(aiter(watched.watch(b"garbage", BEFORE_ALL)))
+        with pytest.raises(ConfigError, match="a selector of"):
+            await anext(aiter(access.watch(bytes(QUESTION_BYTES + 1), BEFORE_ALL)))
         await caller.put("key", b"")
         assert rows(await anext(right)) == [("key", b"")]
         waiting = asyncio.create_task(anext(right))
