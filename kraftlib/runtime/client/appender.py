@@ -16,7 +16,7 @@ from itertools import islice
 from types import TracebackType
 from typing import Final, Generic, TypeVar
 
-from kraftlib.errors import BacklogFullError, ClosedError, ConfigError, RecordTooLargeError
+from kraftlib.errors import BacklogFullError, ClosedError, ConfigError, OutcomeUnknownError, RecordTooLargeError
 from kraftlib.records.batch import HEADER_SIZE
 from kraftlib.records.values import RECORD_OVERHEAD_MAX
 from kraftlib.runtime.waiters import Appended
@@ -68,6 +68,8 @@ class Appender(Generic[T]):
         self._bytes = 0
         """Of values that are not settled, with the most that each may take in a batch."""
         self._sending = False
+        self._sent: asyncio.Future[Appended] | None = None
+        """The chunk that is on its way."""
         self._error: BaseException | None = None
         self._moved = asyncio.Event()
         """Set, and replaced, when values have settled or none will any more."""
@@ -114,19 +116,24 @@ class Appender(Generic[T]):
         """Wait until everything that was put has settled; return `end_offset`.
 
         Raises the error that has ended this appender, as `RaftClient.append` does. Then the first `settled` values are
-        appended. Those behind them are not, unless it is an OutcomeUnknownError: some of those may be.
+        appended. Those behind them are not, unless it is an OutcomeUnknownError or a ReplicaFailedError: some of those
+        may be. After `close` it waits for the values that were on their way.
         """
         return await self.reach(self.taken)
 
     async def reach(self, count: int) -> Offset | None:
         """Wait until `count` values have settled; return `end_offset`. Raises as `flush` does."""
         while self.settled < count:
-            await self._progress()
+            if self._sent is None:
+                await self._progress()
+            else:
+                await self._moved.wait()
         return self.end_offset
 
     def close(self) -> None:
         """Send nothing more. Values on their way still settle."""
-        self._end(ClosedError("the appender was closed before these values were sent: they were not appended"))
+        if self._error is None:
+            self._end(ClosedError("the appender was closed before these values were sent: they were not appended"))
 
     async def __aenter__(self) -> Appender[T]:
         return self
@@ -157,7 +164,7 @@ class Appender(Generic[T]):
     def _all_encoded(self, values: Sequence[T]) -> list[bytes] | None:
         """Return the bytes of `values`; None, if one of them cannot be appended. Then `encoded` says why."""
         try:
-            encoded = list(map(self._to_bytes, values))
+            encoded = [self._to_bytes(value) for value in values]  # a `map` would end at a StopIteration
         except Exception:  # noqa: BLE001 - it is raised again where that value's turn has come
             return None
         if {*map(type, encoded)} != {bytes} or not all(encoded):
@@ -180,11 +187,11 @@ class Appender(Generic[T]):
             return
         self._chunk = self._chunk or self._next_chunk()
         try:
-            sent = self._append(self._chunk)
+            self._sent = self._append(self._chunk)
         except Exception as error:  # noqa: BLE001 - it is told to those who put values
             self._refused(error)
         else:
-            sent.add_done_callback(self._sent)
+            self._sent.add_done_callback(self._answered)
 
     def _next_chunk(self) -> list[bytes]:
         """Take the waiting values that fit into one batch: at least one."""
@@ -198,19 +205,22 @@ class Appender(Generic[T]):
             chunk.append(waiting.popleft())
         return chunk
 
-    def _sent(self, sent: asyncio.Future[Appended]) -> None:
+    def _answered(self, sent: asyncio.Future[Appended]) -> None:
+        self._sent = None
         if sent.cancelled():
-            self._end(ClosedError("the replica has ended; whether these values were appended is unknown"))
+            self._end(OutcomeUnknownError("the replica has ended; whether these values were appended is unknown"))
         elif (error := sent.exception()) is not None:
             self._refused(error)
         else:
             self._settle(sent.result())
 
     def _refused(self, error: BaseException) -> None:
-        if isinstance(error, BacklogFullError):
+        if not isinstance(error, BacklogFullError):
+            self._end(error)  # also after `close`, which speaks of values that were not sent
+        elif self._error is None:
             self._loop.call_later(RETRY_S, self._send)
         else:
-            self._end(error)
+            self._wake()
 
     def _settle(self, appended: Appended) -> None:
         chunk, self._chunk = self._chunk, []
@@ -228,10 +238,9 @@ class Appender(Generic[T]):
             self._send()
 
     def _end(self, error: BaseException) -> None:
-        if self._error is None:
-            self._error = error
-            self._waiting.clear()
-            self._wake()
+        self._error = error
+        self._waiting.clear()
+        self._wake()
 
     def _wake(self) -> None:
         moved, self._moved = self._moved, asyncio.Event()

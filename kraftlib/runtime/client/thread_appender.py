@@ -65,7 +65,8 @@ class Appender(Generic[T]):
     def put_many(self, values: Iterable[T]) -> None:
         """Take `values` one after the other, each as `put` does."""
         changed = self._changed
-        for data in map(self._inner.encoded, values):
+        for value in values:
+            data = self._inner.encoded(value)
             with changed:
                 while self._error is None and len(self._gathered) >= self._inner.max_in_flight:
                     self._may_wait()

@@ -17,6 +17,7 @@ from kraftlib.errors import (
     NotLeaderError,
     OutcomeUnknownError,
     RecordTooLargeError,
+    ReplicaFailedError,
 )
 from kraftlib.records.batch import HEADER_SIZE
 from kraftlib.records.values import RECORD_OVERHEAD_MAX
@@ -170,6 +171,77 @@ async def test_closing_or_a_failed_body_drops_what_was_not_sent() -> None:
     assert appender.settled == 1
     with pytest.raises(ClosedError):
         await appender.put(b"late")
+
+
+@pytest.mark.parametrize(
+    ("error", "settled", "told"),
+    [
+        (None, 1, "closed before"),
+        (OutcomeUnknownError("written, and then the leader died"), 0, "the leader died"),
+        (ReplicaFailedError("the disk died"), 0, "the disk died"),
+        (NotLeaderError("over", leader=LeaderAndEpoch(2, 5)), 0, "over"),
+        (BacklogFullError("full"), 0, "closed before"),
+    ],
+)
+async def test_who_waits_for_a_closed_appender_hears_what_became_of_the_values_on_their_way(
+    error: KraftError | None, settled: int, told: str
+) -> None:
+    engine = Engine()
+    appender = engine.appender()
+    await appender.put(b"sent")
+    await asyncio.sleep(0)
+    await appender.put(b"never sent")
+    first = asyncio.create_task(appender.reach(1))
+    both = asyncio.create_task(appender.flush())
+    await asyncio.sleep(0)
+    appender.close()
+    with pytest.raises(ClosedError):
+        await appender.put(b"late")
+    await asyncio.sleep(0)
+    assert not first.done(), "nobody knows yet"
+    assert not both.done(), "nor of the second what became of the first"
+    if error is None:
+        engine.settle()
+        assert await first == 1
+    else:
+        assert engine.pending is not None
+        engine.pending.set_exception(error)
+        with pytest.raises(type(error) if told != "closed before" else ClosedError, match=told):
+            await first
+    with pytest.raises(KraftError, match=told):
+        await both
+    appender.close()
+    with pytest.raises(KraftError, match=told):
+        await appender.flush()
+    assert (appender.settled, engine.values) == (settled, [b"sent"])
+
+
+@ENGINES
+async def test_values_that_a_closed_appender_has_sent_are_never_said_not_to_be_appended(engine: str) -> None:
+    async with quorum(engine=engine) as three:
+        leader = await three.leader()
+        appender = leader.appender()
+        await appender.put(b"value")
+        await asyncio.sleep(0)
+        appender.close()
+        end_offset = await appender.flush()
+        assert end_offset is not None
+        assert end_offset <= leader.log_end_offset()
+
+
+async def test_a_serde_that_raises_stop_iteration_drops_nothing_without_a_word() -> None:
+    engine = Engine()
+
+    def to_bytes(value: bytes) -> bytes:
+        return value if value != b"c" else next(iter(()))
+
+    appender = Appender(engine.append, to_bytes, max_in_flight=10, batch_max_bytes=2_000, on_settled=None)
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await appender.put_many([b"a", b"b", b"c", b"d"])
+    await asyncio.sleep(0)
+    engine.settle()
+    assert await appender.flush() == 2
+    assert engine.values == [b"a", b"b"]
 
 
 async def test_a_callback_that_fails_ends_its_appender() -> None:

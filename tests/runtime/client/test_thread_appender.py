@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from kraftlib import blocking
+from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import ClosedError, KraftError
+from kraftlib.records.serde import JsonSerde
 from kraftlib.runtime.client import appender, thread_appender
+from kraftlib.types import Endpoint
 from tests.runtime.quorum import PATIENCE_S
 from tests.test_blocking import leader_of, public, three
 
@@ -42,6 +45,24 @@ def test_threads_put_many_values_and_each_keeps_its_order(three: dict[int, block
     with pytest.raises(ClosedError):
         many.put(1)
     assert leader.propose_many([1, 1])[1] == results[-1] + 2
+
+
+class Halting(JsonSerde):
+    """Raises a bare StopIteration for a 3."""
+
+    def to_bytes(self, value: Any) -> bytes:
+        return super().to_bytes(value) if value != 3 else next(iter(()))
+
+
+def test_a_serde_that_raises_stop_iteration_drops_nothing_without_a_word() -> None:
+    config = RaftConfig(node_id=1, voters=(StaticVoter(1, Endpoint("127.0.0.1", 0)),))
+    with blocking.RaftClient(config, serde=Halting()) as client:
+        client.wait_for_leader(timeout_ms=30_000)
+        with client.appender() as many:
+            with pytest.raises(StopIteration):
+                many.put_many([1, 2, 3, 4])
+            many.flush()
+            assert many.taken == many.settled == 2
 
 
 def test_who_waits_for_room_hears_of_the_end(three: dict[int, blocking.RaftClient[Any]]) -> None:
