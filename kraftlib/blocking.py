@@ -170,6 +170,7 @@ class RaftClient(Generic[T]):
         In a forked child it does nothing: the replica is its parent's. If a listener or state machine calls it, it
         raises ConfigError and the replica continues.
         """
+        arguments.check_timeout(timeout_ms)
         if self._thread.is_left or not self._thread.close():
             return
         self._thread.check_caller()

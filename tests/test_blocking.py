@@ -181,6 +181,13 @@ def test_a_callback_that_would_close_is_refused_and_nothing_is_closed(
     assert "must not wait for its own replica" in refused[0]
 
 
+def test_a_shutdown_with_a_wrong_timeout_closes_nothing(three: dict[int, blocking.RaftClient[Any]]) -> None:
+    leader = leader_of(three)
+    with pytest.raises(ConfigError, match="timeout_ms='soon'"):
+        leader.shutdown(timeout_ms="soon")  # type: ignore[arg-type]
+    assert leader.propose(1) == 1
+
+
 def test_a_client_that_is_closed_before_it_is_started_never_runs() -> None:
     voters = (StaticVoter(1, Endpoint("replica", 1)),)
     client: blocking.RaftClient[bytes] = blocking.RaftClient(RaftConfig(node_id=1, voters=voters, **TIMING))

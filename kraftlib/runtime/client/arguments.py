@@ -7,6 +7,7 @@ import random as chance
 import ssl
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from kraftlib.codec.versions import Versions
 from kraftlib.config import RaftConfig
@@ -19,7 +20,10 @@ from kraftlib.runtime.listener import Listener, StateMachine
 from kraftlib.runtime.net.transport import Transport
 from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
 from kraftlib.types import Endpoint, ReplicaKey
+from kraftlib.validators import check_whole_timeout
 
+ID_MAX: Final = 2**31 - 1
+NUMBER_MAX: Final = 2**63 - 1
 LISTENER_CALLS: Final = tuple(name for name in vars(Listener) if not name.startswith("_"))
 MACHINE_CALLS: Final = tuple(name for name, part in vars(StateMachine).items() if name[0] != "_" and callable(part))
 
@@ -121,7 +125,8 @@ def check_authorize(authorize: object) -> None:
 
 def check_key(key: object) -> None:
     """Raise ConfigError unless `key` names a replica and its directory."""
-    if not isinstance(key, ReplicaKey):
+    is_key = isinstance(key, ReplicaKey) and _is_within(key.id, 0, ID_MAX)
+    if not is_key or not isinstance(key.directory_id, UUID | None):  # type: ignore[attr-defined]
         raise ConfigError(
             f"key={key!r} is {_kind(key)}: a replica is named by id and directory, as client.key or "
             f"status().voters[0].key are"
@@ -131,25 +136,35 @@ def check_key(key: object) -> None:
 def check_endpoints(endpoints: Mapping[str, Any]) -> None:
     """Raise ConfigError unless these are endpoints by the names of listeners."""
     for name, endpoint in endpoints.items():
-        if not isinstance(name, str) or not isinstance(endpoint, Endpoint):
+        is_endpoint = isinstance(endpoint, Endpoint) and isinstance(endpoint.host, str)
+        if not isinstance(name, str) or not is_endpoint or not _is_within(endpoint.port, 1, 65_535):
             raise ConfigError(
-                f"endpoint={endpoint!r} is {_kind(endpoint)}: expected an Endpoint(host, port), or several by the "
-                f"name of the listener; parse_endpoint() of kraftlib.types reads a text"
+                f"endpoint={endpoint!r} is {_kind(endpoint)}: expected an Endpoint(host, port) with a port from 1 to "
+                f"65535, or several by the name of the listener; parse_endpoint() of kraftlib.types reads a text"
             )
 
 
 def check_timeout(timeout_ms: object, *, least: int = 0) -> None:
-    """Raise ConfigError unless `timeout_ms` is None or a number of ms from `least` on."""
-    is_number = isinstance(timeout_ms, int | float) and not isinstance(timeout_ms, bool)
-    if timeout_ms is None or (is_number and timeout_ms >= least):  # type: ignore[operator]
-        return
-    raise ConfigError(f"timeout_ms={timeout_ms!r} must be a number of milliseconds, at least {least}")
+    """Raise ConfigError unless `timeout_ms` is None or a whole number of ms from `least` on."""
+    if timeout_ms is not None:
+        check_whole_timeout(timeout_ms, least=least)
 
 
 def check_number(name: str, value: object) -> None:
-    """Raise ConfigError unless an offset, an epoch or an id is an integer."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ConfigError(f"{name}={value!r} is {_kind(value)}: expected an integer")
+    """Raise ConfigError unless an offset, an epoch or an id is an integer of 64 bits."""
+    if not _is_within(value, -NUMBER_MAX, NUMBER_MAX):
+        raise ConfigError(f"{name}={value!r} is {_kind(value)}: expected an integer of 64 bits")
+
+
+def check_optional(**numbers: object) -> None:
+    """Raise ConfigError unless each of these is None or an integer of 64 bits."""
+    for name, value in numbers.items():
+        if value is not None:
+            check_number(name, value)
+
+
+def _is_within(value: object, least: int, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def _check_instance(name: str, value: object, wanted: type) -> None:

@@ -93,7 +93,8 @@ class RaftClient(Generic[T]):
         self._listeners = [listener] if listener is not None else []
         used = serde if serde is not None else cast(RecordSerde[T], BytesSerde())
         self._to_bytes = used.to_bytes
-        self._bare = isinstance(used, BytesSerde)
+        kind: object = type(used)
+        self._bare = kind is BytesSerde  # one that is derived from it may do more
         self._life = Lifetime(config, self._open_node)
         self._engine = self._life.engine
         self._running = self._life.running
@@ -194,7 +195,7 @@ class RaftClient(Generic[T]):
     ) -> Appended:
         """Append one value, like `append([value])` but faster."""
         # A bare value of the right type is its own bytes, and on this path even a call that says so counts.
-        data: Any = value if type(value) is bytes and self._bare else self._to_bytes(value)
+        data: Any = value if type(value) is bytes and self._bare else self._encoded((value,))[0]
         level = COMMITTED if wait == "committed" else level_of(wait)
         if timeout_ms is not FORWARD_TIMEOUT_MS:
             check_whole_timeout(timeout_ms, least=0)
@@ -219,7 +220,11 @@ class RaftClient(Generic[T]):
         if self._bare and set(map(type, data)) <= {bytes}:
             return data
         to_bytes = self._to_bytes
-        return [to_bytes(value) for value in data]  # a `map` would end at a StopIteration, and drop the rest
+        encoded = [to_bytes(value) for value in data]  # a `map` would end at a StopIteration, and drop the rest
+        for each in encoded:
+            if not isinstance(each, bytes):
+                raise TypeError(f"a value is bytes, not {type(each).__name__}: a RecordSerde makes bytes of it")
+        return list(map(bytes, encoded))
 
     async def propose(self, value: T, *, epoch: Epoch | None = None, timeout_ms: int = FORWARD_TIMEOUT_MS) -> Any:
         """Append one value, wait until the state machine of this replica has applied it, and return its result.
@@ -269,6 +274,7 @@ class RaftClient(Generic[T]):
 
         Their outcome is not reported: look for them in `Listener.handle_commit`. Raises as `append` does.
         """
+        arguments.check_number("epoch", epoch)
         data = self._encoded(values)
         engine = self._running()
         engine.check_caller()
@@ -292,6 +298,7 @@ class RaftClient(Generic[T]):
             self._listeners.append(listener)
             return
         engine = self._running()
+        engine.check_caller()
         engine.call(lambda: engine.node.applier.register(listener))
 
     def unregister(self, listener: Listener) -> None:
@@ -300,6 +307,7 @@ class RaftClient(Generic[T]):
             self._listeners = [each for each in self._listeners if each is not listener]
             return
         engine = self._running()
+        engine.check_caller()
         engine.call(lambda: engine.node.applier.unregister(listener))
 
     async def wait_for_leader(self, *, timeout_ms: int | None = None) -> LeaderAndEpoch:
@@ -352,6 +360,7 @@ class RaftClient(Generic[T]):
         """
         arguments.check_number("epoch", epoch)
         engine = self._running()
+        engine.check_caller()
         known = self.leader_and_epoch()
         if not 0 <= epoch <= known.epoch:
             raise ConfigError(f"epoch={epoch} cannot be resigned: the newest that is known is {known.epoch}")
@@ -415,6 +424,7 @@ class RaftClient(Generic[T]):
 
         Raises: UnsupportedError, if a voter does not support the version, or has not told it yet; else as `add_voter`.
         """
+        arguments.check_number("version", version)
         await self._change_voters(lambda cluster_id: upgrade(version, timeout_ms=timeout_ms), timeout_ms)
 
     async def _change_voters(self, change: Callable[[str | None], VoterChangeRequest], timeout_ms: int) -> None:
@@ -435,6 +445,7 @@ class RaftClient(Generic[T]):
 
         Raises: ConfigError, StorageError.
         """
+        arguments.check_optional(offset=offset)
         engine = self._running()
         data = None if values is None else (self._to_bytes(value) for value in values)
         return cast(
@@ -447,7 +458,9 @@ class RaftClient(Generic[T]):
         It takes any number of values, a batch of them in memory at a time, from a thread of your own. Raises:
         ConfigError, if `offset` is not the committed end of a batch that the log still holds; StorageError.
         """
+        arguments.check_optional(offset=offset)
         engine = self._running()
+        engine.check_caller()
         return engine.call(lambda: engine.node.begin_snapshot(offset, self._to_bytes))
 
     def hold_log(self, name: str, *, offset: Offset | None = None, max_bytes: int | None = None) -> RetentionHold:
@@ -459,7 +472,9 @@ class RaftClient(Generic[T]):
 
         Raises: ConfigError, if `offset` is gone already.
         """
+        arguments.check_optional(offset=offset, max_bytes=max_bytes)
         engine = self._running()
+        engine.check_caller()
         return engine.call(lambda: engine.node.hold_log(name, offset, max_bytes))
 
     # --- what is known -----------------------------------------------------------------------------------------------

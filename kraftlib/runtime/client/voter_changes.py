@@ -20,6 +20,7 @@ import attrs
 from kraftlib.consensus.events import Failure
 from kraftlib.consensus.replica import Replica
 from kraftlib.errors import ClosedError, ConfigError, KraftError, OutcomeUnknownError, TimedOutError, UnsupportedError
+from kraftlib.proposals.groups import TIMEOUT_MS_MAX
 from kraftlib.runtime.own_requests import NoAnswerError, OwnRequests
 from kraftlib.types import METADATA_TOPIC, ZERO_UUID, Endpoint, ReplicaKey
 from kraftlib.wire.apis import ErrorCode, error_name
@@ -94,7 +95,7 @@ def addition(
         raise ConfigError(f"voter {key} needs an endpoint")
     message = AddRaftVoterRequest(
         cluster_id=cluster_id,
-        timeout_ms=timeout_ms,
+        timeout_ms=min(timeout_ms, TIMEOUT_MS_MAX),
         voter_id=key.id,
         voter_directory_id=key.directory_id or ZERO_UUID,
         listeners=tuple(
@@ -117,7 +118,7 @@ def removal(key: ReplicaKey, *, cluster_id: str | None) -> VoterChangeRequest:
 def upgrade(version: int, *, timeout_ms: int = TIMEOUT_MS) -> VoterChangeRequest:
     """Raise kraft.version."""
     update = UpdateFeaturesRequest.FeatureUpdateKey(feature=KRAFT_VERSION, max_version_level=version)
-    message = UpdateFeaturesRequest(timeout_ms=timeout_ms, feature_updates=(update,))
+    message = UpdateFeaturesRequest(timeout_ms=min(timeout_ms, TIMEOUT_MS_MAX), feature_updates=(update,))
     return VoterChangeRequest(what=f"raising {KRAFT_VERSION} to {version}", message=message)
 
 

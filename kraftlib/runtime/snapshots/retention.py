@@ -96,7 +96,7 @@ class Retention:
 
         Raises: ConfigError for an offset that is gone already, or about to go, or an impossible name.
         """
-        if not name or len(name) > NAME_MAX or not name.isprintable():
+        if not isinstance(name, str) or not 0 < len(name) <= NAME_MAX or not name.isprintable():
             raise ConfigError(f"name={name!r} is no name of a reader: take 1 to {NAME_MAX} printable characters")
         start = max(self._log.start_offset, self._going)
         found = self._holds.get(name)

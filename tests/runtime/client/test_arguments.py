@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
@@ -14,7 +16,7 @@ from kraftlib.errors import ClosedError, ConfigError, KraftError, NotLeaderError
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.committed import BatchReader, CommittedRecord
 from kraftlib.runtime.listener import Listener, StateMachine
-from kraftlib.types import Endpoint
+from kraftlib.types import Endpoint, ReplicaKey, new_uuid
 from tests.runtime.quorum import quorum
 
 ONE = RaftConfig(node_id=1, voters=(StaticVoter(1, Endpoint("127.0.0.1", 0)),))
@@ -107,9 +109,11 @@ def test_a_client_is_not_made_of_what_cannot_work(face: Any, config: Any, parts:
 
 
 CALLS: list[tuple[Callable[[Any], Coroutine[Any, Any, Any]], str]] = [
-    (lambda client: client.wait_for_leader(timeout_ms="5"), "timeout_ms='5' must be a number of milliseconds"),
-    (lambda client: client.wait_for_leader(timeout_ms=-1), "timeout_ms=-1 must be a number of milliseconds"),
-    (lambda client: client.read_barrier(timeout_ms=0), "timeout_ms=0 must be a number of milliseconds, at least 1"),
+    (lambda client: client.wait_for_leader(timeout_ms="5"), "timeout_ms='5' must be a whole number of milliseconds"),
+    (lambda client: client.wait_for_leader(timeout_ms=-1), "timeout_ms=-1 must be a whole number of milliseconds"),
+    (lambda client: client.read_barrier(timeout_ms=0), "timeout_ms=0 must be a whole number of milliseconds, at least"),
+    (lambda client: client.read_barrier(timeout_ms=1.5), "timeout_ms=1.5"),
+    (lambda client: client.shutdown(timeout_ms=math.inf), "timeout_ms=inf"),
     (lambda client: client.read_barrier(timeout_ms=True), "timeout_ms=True"),
     (lambda client: client.wait_for_offset("5"), "offset='5' is a str: expected an integer"),
     (lambda client: client.shutdown(timeout_ms="soon"), "timeout_ms='soon'"),
@@ -120,6 +124,20 @@ CALLS: list[tuple[Callable[[Any], Coroutine[Any, Any, Any]], str]] = [
     (lambda client: client.transfer_leadership("2"), "target_id='2' is a str"),
     (lambda client: client.remove_voter(3), "key=3 is a int: a replica is named by id and directory"),
     (lambda client: client.add_voter(3, Endpoint("127.0.0.1", 1)), "key=3 is a int"),
+    (lambda client: client.remove_voter(ReplicaKey("1", new_uuid())), "key=ReplicaKey(id='1'"),
+    (lambda client: client.remove_voter(ReplicaKey(1, "a directory")), "directory_id='a directory'"),
+    (lambda client: client.add_voter(ReplicaKey(2**31, new_uuid()), Endpoint("h", 1)), "key=ReplicaKey(id=2147483648"),
+    (lambda client: client.add_voter(client.key, Endpoint("h", "1")), "endpoint=Endpoint(host='h', port='1')"),
+    (lambda client: client.add_voter(client.key, Endpoint("h", 65_536)), "endpoint=Endpoint(host='h', port=65536)"),
+    (lambda client: client.add_voter(client.key, Endpoint(5, 1)), "endpoint=Endpoint(host=5"),
+    (lambda client: client.upgrade_kraft_version("1"), "version='1' is a str: expected an integer"),
+    (lambda client: client.create_snapshot([b"x"], offset=1.0), "offset=1.0 is a float: expected an integer"),
+    (lambda client: asyncio.to_thread(client.begin_snapshot, offset="1"), "offset='1' is a str"),
+    (lambda client: asyncio.to_thread(client.hold_log, 5), "name=5 is no name"),
+    (lambda client: asyncio.to_thread(client.hold_log, "r", offset=0.5), "offset=0.5 is a float"),
+    (lambda client: asyncio.to_thread(client.hold_log, "r", offset=2**63), "offset=9223372036854775808"),
+    (lambda client: asyncio.to_thread(client.hold_log, "r", max_bytes="1"), "max_bytes='1' is a str"),
+    (lambda client: asyncio.to_thread(client.prepare_append, None, [b"x"]), "epoch=None"),
     (
         lambda client: client.add_voter(client.key, "127.0.0.1:1"),
         "endpoint='127.0.0.1:1' is a str: expected an Endpoint",

@@ -16,7 +16,7 @@ from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import ConfigError
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.committed import CommittedRecord
-from kraftlib.runtime.listener import StateMachine
+from kraftlib.runtime.listener import Listener, StateMachine
 from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
 from kraftlib.types import Endpoint
 from tests.runtime.quorum import PATIENCE_S, TIMING
@@ -68,6 +68,33 @@ async def test_another_loop_is_refused_before_anything_is_appended(engine: str, 
         await asyncio.to_thread(asyncio.run, elsewhere())
         await client.propose(b"own")
     assert machine.applied == [b"own"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: client.register(Listener()),
+        lambda client: client.unregister(Listener()),
+        lambda client: client.resign(1),
+        lambda client: client.hold_log("reader"),
+        lambda client: client.begin_snapshot(),
+    ],
+    ids=["register", "unregister", "resign", "hold_log", "begin_snapshot"],
+)
+@pytest.mark.parametrize("engine", ["inline", "thread"])
+async def test_only_a_replica_with_a_thread_of_its_own_does_anything_for_another_thread(
+    engine: str, call: Callable[[RaftClient[bytes]], object]
+) -> None:
+    config = RaftConfig(node_id=1, voters=(StaticVoter(1, PLACE),), engine=engine, **SETTINGS)
+    own: RaftClient[bytes] = RaftClient(config, transport=MemoryTransport(MemoryHub(), PLACE), state_machine=Counting())
+    async with asyncio.timeout(PATIENCE_S), own as client:
+        await client.wait_for_leader()
+        await client.propose(b"first")
+        if engine == "thread":
+            await asyncio.to_thread(call, client)
+        else:
+            with pytest.raises(ConfigError, match="belongs to the event loop"):
+                await asyncio.to_thread(call, client)
 
 
 async def test_an_inline_replica_takes_nothing_from_another_thread() -> None:

@@ -24,7 +24,7 @@ from kraftlib.errors import (
     ReplicaFailedError,
     StorageError,
 )
-from kraftlib.records.serde import JsonSerde
+from kraftlib.records.serde import BytesSerde, JsonSerde
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.committed import BatchReader, CommittedRecord
 from kraftlib.runtime.listener import Listener, StateMachine
@@ -109,6 +109,64 @@ async def test_values_of_one_append_are_one_batch(engine: str) -> None:
 
     base = appended.base_offset
     assert journal.records[-3:] == [(base, b"a"), (base + 1, b"b"), (base + 2, b"c")]
+
+
+class Making(BytesSerde):
+    """A serde that makes `made` of everything but a probe."""
+
+    def __init__(self, made: Any) -> None:
+        self.made = made
+
+    def to_bytes(self, value: Any) -> Any:
+        return self.made if value != b"probe" else value
+
+
+@ENGINES
+@pytest.mark.parametrize("made", [[b"a", b"b"], bytearray(b"ab"), "ab", None])
+async def test_a_serde_that_makes_no_bytes_appends_nothing(engine: str, made: Any) -> None:
+    async with quorum(engine=engine, make=lambda node_id: {"serde": Making(made)}) as three:
+        leader = await three.leader()
+        end = leader.log_end_offset()
+        for client in three.clients.values():
+            for call in (client.append_one(b"value"), client.append([b"value"])):
+                with pytest.raises(TypeError, match=f"a value is bytes, not {type(made).__name__}"):
+                    await call
+        assert leader.log_end_offset() == end
+
+
+class Backwards(BytesSerde):
+    """Stores the bytes the other way round, as one that encrypts them would."""
+
+    def to_bytes(self, value: Any) -> bytes:
+        return super().to_bytes(value)[::-1]
+
+    def from_bytes(self, data: bytes) -> bytes:
+        return data[::-1]
+
+
+@ENGINES
+async def test_a_serde_that_is_derived_from_that_of_bytes_is_asked(engine: str) -> None:
+    journal = Journal()
+    async with quorum(
+        voters=1, engine=engine, make=lambda node_id: {"serde": Backwards(), "listener": journal}
+    ) as alone:
+        leader = await alone.leader()
+        await leader.append_one(b"abc")
+        last = (await leader.append([b"def", b"ghi"], wait="applied")).last_offset
+        await leader.wait_for_offset(last)
+    assert [value for _, value in journal.records if value != b"probe"] == [b"abc", b"def", b"ghi"]
+
+
+class Special(bytes):
+    """Bytes of a class of the application."""
+
+
+@ENGINES
+async def test_bytes_of_a_class_of_the_application_are_appended(engine: str) -> None:
+    async with quorum(voters=1, engine=engine, make=lambda node_id: {"serde": Making(Special(b"ab"))}) as alone:
+        leader = await alone.leader()
+        one = await leader.append_one(b"value")
+        assert (await leader.append([b"value"])).base_offset == one.last_offset + 1
 
 
 @ENGINES
