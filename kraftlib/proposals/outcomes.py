@@ -20,7 +20,6 @@ from kraftlib.errors import (
     KraftError,
     NotLeaderError,
     OutcomeUnknownError,
-    ProtocolError,
     RecordTooLargeError,
     RefusedError,
     RemoteProtocolError,
@@ -136,8 +135,8 @@ def _decoded(data: bytes, serde: RecordSerde[Any]) -> Any:
         case b"\x02":
             try:
                 return serde.from_bytes(data[1:])
-            except ProtocolError as error:
-                raise RemoteProtocolError(f"the result serde cannot read it: {error}") from None
+            except Exception as error:  # noqa: BLE001 - the serde is the application's; the value was applied all the same
+                raise RemoteProtocolError(f"the result serde cannot read it: {text_of(error)}") from None
         case b"\x03":
             raise RemoteProtocolError(data[1:].decode(errors="replace")[:TEXT_MAX])
     raise RemoteProtocolError(f"a result of form {data[:1]!r} is none that we know")

@@ -86,3 +86,15 @@ def test_a_result_that_cannot_be_sent_says_why(result: Any, reason: str) -> None
 def test_garbage_is_no_result(data: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         decode_results([data], JsonSerde())
+
+
+class Unreadable(JsonSerde):
+    """A serde that cannot read what it has written, and says so with an error of its own."""
+
+    def from_bytes(self, data: bytes) -> Any:
+        raise ZeroDivisionError("of no use")
+
+
+def test_a_serde_that_fails_to_read_a_result_leaves_no_doubt_that_there_is_one() -> None:
+    with pytest.raises(RemoteProtocolError, match="the result serde cannot read it: of no use"):
+        decode_results(encode_results([{"a": 1}], JsonSerde()), Unreadable())
