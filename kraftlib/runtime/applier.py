@@ -124,7 +124,7 @@ class Applier:
         self._feeds = [
             feed for feed in self._feeds if feed.listener is not listener or (only_stopped and not feed.is_stopped)
         ]
-        self._waiters.apply_failure = next((feed.failure for feed in self._counting if feed.is_stopped), None)
+        self._waiters.apply_failure = next((feed.failure for feed in self._counting if feed.failure), None)
 
     def advance(self, high_watermark: Offset) -> None:
         """Everything below `high_watermark` is committed."""

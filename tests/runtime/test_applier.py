@@ -647,6 +647,21 @@ def test_a_wrong_state_is_healed_by_the_snapshot_of_the_leader_and_not_by_a_newe
     assert rig.applier.machine_failure is None
 
 
+def test_a_listener_that_comes_while_a_wrong_state_is_healed_lets_nobody_read_it(rig: Rig) -> None:
+    rig.machine()
+    rig.append(b"1")
+    rig.applier.advance(1)
+    rig.run()
+    rig.applier.quarantine(ReplicaFailedError("wrong"), "wrong")
+    rig.applier.register(Recorder())
+    right = rig.snapshot(1, 1, b"1")
+    rig.applier.reload(right)
+    rig.applier.register(Recorder())
+    assert rig.waiters.apply_failure is not None
+    rig.run()
+    assert rig.waiters.apply_failure is None
+
+
 def test_a_listener_before_a_damaged_place_keeps_nobody_else_from_what_is_sound(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
