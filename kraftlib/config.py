@@ -210,7 +210,9 @@ class RaftConfig:
         always be written. With less than twice as much free space a leader refuses appends (DiskFullError) and a
         follower takes no records. A follower asks for no more than half of it in one Fetch. A leader writes a quarter
         of it at once, or one append that is larger; if more than that waits when the disk becomes full, the leader
-        resigns, and what it has not written is refused. 0: no reserve; a full disk stops the replica (beyond Kafka).
+        resigns, and what it has not written is refused. A replica that has to write one append larger than the reserve
+        to a full disk stops: keep `batch_max_bytes` at or below it. 0: no reserve; a full disk stops the replica
+        (beyond Kafka).
     scrub_interval_ms (milliseconds, default 24 hours)
         The interval at which the whole directory is read, to find damage while other replicas can repair it. 0: never
         (beyond Kafka).

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 from kraftlib.config import RaftConfig
 from kraftlib.consensus import events as ev
@@ -25,6 +26,8 @@ from kraftlib.runtime.snapshots.snapshotter import Done, Snapshotter
 from kraftlib.runtime.snapshots.writing import OpenSnapshot, SnapshotPlan, plan_snapshot
 from kraftlib.runtime.waiters import again
 from kraftlib.types import Offset, OffsetAndEpoch
+
+logger: Final = logging.getLogger("kraftlib.runtime.housekeeping")
 
 PERIOD_MS = 60_000
 SPACE_PERIOD_S = 1.0
@@ -59,6 +62,8 @@ class Housekeeping:
         self._background = background.disk
         self._timer: Timer | None = None
         self._space_timer: Timer | None = None
+        self._space_trouble: str | None = None
+        """Why the last look at the space has failed, if it has."""
         self._stopped = False
         capabilities = capabilities_of(opened.log)
         self._space = capabilities.space
@@ -130,6 +135,9 @@ class Housekeeping:
 
     def _space_known(self, result: None, error: BaseException | None) -> None:
         if not self._stopped:
+            before, self._space_trouble = self._space_trouble, None if error is None else str(error)
+            if self._space_trouble not in (None, before):
+                logger.warning("replica %d: cannot look at its disk: %s", self._config.node_id, error, exc_info=error)
             self._executor.look_at_space()
             if self._space is not None and self._space.is_full:
                 self.retention.make_room()

@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 
 from kraftlib.config import RaftConfig, StaticVoter
-from kraftlib.errors import DirectoryInUseError, RecordTooLargeError
+from kraftlib.errors import DirectoryInUseError, RecordTooLargeError, StorageError
 from kraftlib.records.serde import JsonSerde
+from kraftlib.runtime import housekeeping
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.committed import CommittedRecord
 from kraftlib.runtime.listener import StateMachine
 from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
 from kraftlib.storage import names
 from kraftlib.storage.directory import format_directory
+from kraftlib.storage.memory import MemoryReplicatedLog
 from kraftlib.types import Endpoint
 from tests.runtime.client.test_raft_client import ENGINES, Counter
 from tests.runtime.quorum import PATIENCE_S, TIMING, quorum, until
@@ -66,6 +68,32 @@ async def test_a_snapshot_is_written_value_by_value_or_not_at_all(engine: str) -
             assert leader.latest_snapshot_id() is None
         await until(lambda: leader.latest_snapshot_id() == snapshot.snapshot_id)
         assert snapshot.snapshot_id.offset == end
+
+
+class Unreadable(MemoryReplicatedLog):
+    """A log whose disk says nothing of its space until it `answers`."""
+
+    is_full = answers = False
+    looks = 0
+
+    def look_at_space(self) -> None:
+        self.looks += 1
+        if not self.answers:
+            raise StorageError("statvfs: Input/output error")
+
+
+async def test_a_look_at_the_disk_that_fails_is_told_once_and_repeated(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(housekeeping, "SPACE_PERIOD_S", 0.01)
+    log = Unreadable()
+    async with RaftClient(RaftConfig(node_id=1, voters=(StaticVoter(1, Endpoint("127.0.0.1", 0)),)), log=log):
+        await until(lambda: log.looks > 3)
+        log.answers, looks = True, log.looks
+        await until(lambda: log.looks > looks + 3)
+    assert [record.getMessage() for record in caplog.records if "its disk" in record.getMessage()] == [
+        "replica 1: cannot look at its disk: statvfs: Input/output error"
+    ]
 
 
 async def test_a_hold_is_still_there_after_a_restart(tmp_path: Path) -> None:
