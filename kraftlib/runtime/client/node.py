@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from typing import Any
 
@@ -75,6 +75,8 @@ class Node:
         self._serde = serde
         self._result_serde = result_serde or JsonSerde()
         self._service = service
+        self._beside = ExitStack()
+        """Ends what the application has beside its state machine."""
         self._random = random
         self._post = self.engine_first = EngineFirst(post)
         self._on_failure = on_failure
@@ -198,13 +200,14 @@ class Node:
 
     def _begin_beside(self, undo: AsyncExitStack) -> None:
         """Let begin what the application has beside its state machine."""
+        undo.callback(self._beside.close)
         companion = None if self.state_machine is None else self.state_machine.companion
         if companion is not None:
             companion.begin(self)
-            undo.callback(companion.end)
+            self._beside.callback(companion.end)
         if self._service is not None:
             self._service.begin(self)
-            undo.callback(self._service.end)
+            self._beside.callback(self._service.end)
             self._controllers.serve(self._service.served)
 
     def _is_voter(self, replica_id: ReplicaId) -> bool:
@@ -395,10 +398,12 @@ class Node:
             await self._handed_over.wait()
 
     async def _close(self) -> None:
-        if self._service is not None:
-            self._service.end()
-        if self.state_machine is not None and self.state_machine.companion is not None:
-            self.state_machine.companion.end()
+        try:
+            self._beside.close()
+        finally:
+            await self._close_replica()
+
+    async def _close_replica(self) -> None:
         self._assembly.stop()
         self._fail_other_waiters(lambda: ClosedError(f"replica {self._config.node_id} was closed"))
         try:

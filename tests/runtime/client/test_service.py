@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from kraftlib.testing.transport_contract import station
 from kraftlib.wire.apis import PrivateApiKey
 from kraftlib.wire.frames import decode_response, encode_request
 from kraftlib.wire.messages.query import QueryRequest, QueryResponse
+from tests.runtime.quorum import PATIENCE_S
 from tests.runtime.wired import ANYWHERE
 
 
@@ -37,6 +39,26 @@ class Echo:
 
     def end(self) -> None:
         self.life.append("end")
+
+
+class Clinging(Echo):
+    """Raises when it is to end."""
+
+    def end(self) -> None:
+        raise ZeroDivisionError("not yet")
+
+
+async def test_a_service_that_cannot_end_keeps_no_replica_open() -> None:
+    config = RaftConfig(node_id=1, voters=(StaticVoter(1, ANYWHERE),))
+    hub = MemoryHub()
+    client: RaftClient[bytes] = RaftClient(config, transport=MemoryTransport(hub, ANYWHERE), service=Clinging())
+    await client.start()
+    with pytest.raises(ZeroDivisionError, match="not yet"):
+        await client.shutdown()
+    async with asyncio.timeout(PATIENCE_S):
+        await client.wait_closed()
+    async with RaftClient(config, transport=MemoryTransport(hub, ANYWHERE), service=Echo()) as next_one:
+        await next_one.wait_for_leader(timeout_ms=30_000)
 
 
 @pytest.mark.parametrize("served", [True, False])
