@@ -181,6 +181,24 @@ class Life:
 DATA = snapshot_bytes(*(b"%d" % number for number in range(20_000)), batch_bytes=2_000)
 
 
+def test_a_download_takes_the_place_of_a_snapshot_of_our_own_that_was_frozen_meanwhile(tmp_path: Path) -> None:
+    """Ours may be of a wrong state, which the download is to heal; and replicas take snapshots at the same offsets."""
+    life, good = Life(tmp_path), snapshot_bytes(b"good")
+    for batch in filled_log().read(0, 1_000_000):
+        life.log.append([batch])
+    life.log.flush()
+    put(life.snapshots, 0, good[:50], size=len(good))
+    own = life.log.create_snapshot(SNAPSHOT)
+    own.write(snapshot_bytes(b"wrong"))
+    own.freeze()
+    put(life.snapshots, 50, good[50:], size=len(good))
+    adopted = life.snapshots.adopt(SNAPSHOT)
+
+    assert isinstance(adopted, ev.SnapshotAdopted)
+    assert (tmp_path / names.checkpoint_name(SNAPSHOT)).read_bytes() == good
+    assert (list(life.log.snapshots()), life.log.start_offset, life.log.end_offset) == ([SNAPSHOT], 10, 12)
+
+
 @pytest.mark.parametrize("cut", [0, 1, 90, 5_000, 5_001, len(DATA) - 1])
 def test_a_later_life_goes_on_behind_the_last_whole_batch(tmp_path: Path, cut: int) -> None:
     first = Life(tmp_path)
