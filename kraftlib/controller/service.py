@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 import attrs
@@ -125,6 +124,7 @@ class MetadataController(StateMachine):
             self.roles = {**ROLES, **dict.fromkeys(JUDGED, Role.CLIENT)}
         self._waiting: deque[_Waiting] = deque()
         self._epoch: int | None = None
+        self._due_epoch: int | None = None  # in which it could not begin, since the disk was full
         self._own_end: Offset = 0
         """One past the last record that was appended in this epoch."""
         self._released_end: Offset = 0
@@ -201,9 +201,7 @@ class MetadataController(StateMachine):
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     async def wait_until_active(self, *, timeout_ms: int | None = None) -> None:
@@ -379,8 +377,9 @@ class MetadataController(StateMachine):
         return int(asyncio.get_running_loop().time() * 1_000)
 
     def _tick(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._ticker = loop.call_later(TICK_S, self._tick)
+        self._ticker = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+        if self._due_epoch is not None:
+            self._activate(self._due_epoch)
         if self._epoch is None:
             self._announce()
             return
@@ -419,6 +418,7 @@ class MetadataController(StateMachine):
         if leader.leader_id == self._config.node_id:
             self._activate(leader.epoch)
         else:
+            self._due_epoch = None
             if self._announcement is not None:
                 self._announcement.begin()
             self._renounce()
@@ -426,12 +426,13 @@ class MetadataController(StateMachine):
     def _activate(self, epoch: int) -> None:
         if self._epoch is not None:
             self._renounce()
-        self._epoch, self._own_end, self._released_end = epoch, 0, 0
+        self._epoch, self._due_epoch, self._own_end, self._released_end = epoch, None, 0, 0
         try:
             decision = self._pure.activate(now_ms=self._now_ms(), next_offset=self._next_offset())
             self._carry_out(decision)
-        except NotLeaderError as error:
-            logger.info("controller %d is not active any more: %s", self._config.node_id, error)
+        except (NotLeaderError, BacklogFullError) as error:
+            self._renounce()
+            self._due_epoch = epoch if isinstance(error, BacklogFullError) else None
         else:
             logger.info("controller %d is active in epoch %d", self._config.node_id, epoch)
 
@@ -439,7 +440,8 @@ class MetadataController(StateMachine):
         """Stop deciding. The records of unanswered requests may still be committed: brokers ask the next controller."""
         if self._epoch is None:
             return
-        logger.info("controller %d is not active any more", self._config.node_id)
+        if self._own_end:  # else it could not even begin
+            logger.info("controller %d is not active any more", self._config.node_id)
         self._epoch = None
         self._serde.forget()
         self._pure.deactivate()
@@ -453,9 +455,7 @@ class MetadataController(StateMachine):
         level = state.journal.before(state.features.levels).get(METADATA_VERSION, 0)
         return (encoded(record, level) for record in state.freeze())
 
-    def snapshot(self) -> Iterable[bytes]:
-        """Return the encoded records of a snapshot."""
-        return self.freeze()
+    snapshot = freeze
 
     def restore(self, values: Iterable[Any]) -> None:
         """Begin anew with a snapshot."""

@@ -15,7 +15,7 @@ import pytest
 from kraftlib import Endpoint, RaftConfig
 from kraftlib.codec.declared import write
 from kraftlib.controller import ControllerConfig, MetadataController, format_controller
-from kraftlib.errors import ConfigError, NotFormattedError
+from kraftlib.errors import ConfigError, DiskFullError, NotFormattedError
 from kraftlib.runtime.net.transport import Peer
 from kraftlib.storage.bootstrap import InitialController
 from kraftlib.storage.directory import format_directory
@@ -301,6 +301,29 @@ async def test_elections_of_version_0_that_are_cut_off_say_so_for_each_partition
         _, message = decode_response(frame, api_key=ApiKey.ELECT_LEADERS, version=0)
         (told,) = message.replica_election_results[0].partition_result
         assert told.error_code == ErrorCode.NOT_CONTROLLER
+
+
+async def test_a_controller_that_is_elected_with_a_full_disk_begins_once_there_is_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exception would stop its state machine until a restart, and the disks of all controllers may be full."""
+    (controller,) = formatted(tmp_path, 1)
+
+    def full(epoch: int, values: Any) -> int:
+        raise DiskFullError("no space")
+
+    async with controller:
+        active = await until_active([controller])
+        with monkeypatch.context() as patch:
+            patch.setattr(active.client, "prepare_append", full)
+            active.leader_changed(active.client.leader_and_epoch())
+            assert not active.is_active
+            answers: list[Any] = []
+            active.handle_request(ORDERS, 7, Peer("here"), answers.append)
+            assert answers[0].topics[0].error_code == ErrorCode.NOT_CONTROLLER
+        await active.wait_until_active(timeout_ms=20_000)
+        active.leader_changed(LeaderAndEpoch(None, 1_000))
+        assert not active.is_active
 
 
 async def test_a_snapshot_is_written_in_the_versions_that_are_committed(tmp_path: Path) -> None:
