@@ -106,10 +106,7 @@ def scope_of(rows: Iterable[Mapping[str, Any]], options: ReadOptions) -> Scope:
 
     Raises: ConfigError, if no replica has a batch.
     """
-    ends: dict[tuple[Log, str], int] = {}
-    for row in rows:
-        if row["last_offset"] is not None:
-            ends[_key(row)] = max(ends.get(_key(row), 0), row["last_offset"] + 1)
+    ends = ends_of(rows)
     if not ends:
         raise ConfigError(f"{options.path} holds no batch")
     newest: dict[Log, int] = defaultdict(int)
@@ -126,6 +123,15 @@ def scope_of(rows: Iterable[Mapping[str, Any]], options: ReadOptions) -> Scope:
         if key not in ends and not (segments[key] and start == snapshot_end > 0):
             empty.append(_empty(log, replica, snapshot_end, segments[key]))
     return Scope(ranges=tuple(sorted(ranges)), empty=tuple(empty))
+
+
+def ends_of(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[Log, str], int]:
+    """Return one past the greatest `last_offset` of each replica; none, if it has no such one."""
+    ends: dict[tuple[Log, str], int] = {}
+    for row in rows:
+        if row["last_offset"] is not None:
+            ends[_key(row)] = max(ends.get(_key(row), 0), row["last_offset"] + 1)
+    return ends
 
 
 def starts_of(options: ReadOptions) -> dict[tuple[Log, str], int]:

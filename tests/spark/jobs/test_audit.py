@@ -10,9 +10,11 @@ import pytest
 
 from kraftlib.analysis import audit as twin
 from kraftlib.errors import ConfigError
-from kraftlib.records.batch import encode_batch
+from kraftlib.records.batch import Batch, encode_batch
+from kraftlib.records.compression import Codec
 from kraftlib.spark.jobs.audit import audit
 from tests.analysis.faults import KINDS, inject, make_replicas, some_batches
+from tests.analysis.logs import values_batch, write_log
 from tests.analysis.test_audit import swap
 from tests.captured import DATA
 
@@ -43,6 +45,52 @@ def test_disorder_foreign_segments_and_empty_replicas_are_those_that_the_twin_fi
     found = audit(spark, tmp_path)
     assert found == twin.audit(tmp_path)
     assert [(f.replica, f.kind) for f in found.findings] == [("1", "sequence"), ("3", "differs"), ("4", "empty")]
+
+
+def test_stretches_that_a_replica_lacks_are_no_lag(spark: Any, tmp_path: Path) -> None:
+    """Of a log of more records than its bytes make believe; clusters are not mistaken for each other."""
+    batches = [values_batch([b""] * 5_000, base_offset=5_000 * n, codec=Codec.ZSTD) for n in range(24)]
+
+    def write(cluster: str, *replicas: list[Batch]) -> None:
+        for number, kept in enumerate(replicas, start=1):
+            write_log(tmp_path / cluster / f"replica={number}" / "t-0", kept)
+
+    write("cluster=lag", batches, batches, batches[:7])
+    write("cluster=lacking", batches, batches[:8] + batches[12:], batches[:20])
+    write("cluster=behind", batches[:3], batches, batches[:16] + batches[18:])
+    write("cluster=pair", batches[4:], batches[:10] + batches[14:])
+    write("cluster=alone", batches)
+    write(".", batches[:20], batches, batches[:2] + batches[6:])
+    write_log(tmp_path / "replica=1", batches)
+    write_log(tmp_path / "replica=2", batches[:18] + batches[20:22])
+    empty = tmp_path / "cluster=lag" / "replica=4" / "t-0" / f"{5_002:020d}.log"
+    empty.parent.mkdir(parents=True)
+    empty.write_bytes(b"")
+    found = audit(spark, tmp_path)
+    assert found == twin.audit(tmp_path)
+    assert [(f.cluster, f.topic, f.replica, f.kind, f.start_offset, f.end_offset) for f in found.findings] == [
+        (None, None, "2", "missing", 90_000, 100_000),
+        (None, "t", "3", "missing", 10_000, 30_000),
+        ("behind", "t", "3", "missing", 80_000, 90_000),
+        ("lacking", "t", "2", "missing", 40_000, 60_000),
+        ("lag", "t", "4", "empty", None, None),
+        ("pair", "t", "2", "missing", 50_000, 70_000),
+    ]
+
+
+def test_whatever_replicas_lack_is_what_the_twin_finds(spark: Any, tmp_path: Path) -> None:
+    batches = [values_batch([b"v"] * 3_000, base_offset=3_000 * n, codec=Codec.ZSTD) for n in range(30)]
+    chance = random.Random(8)
+    for cluster in range(24):
+        for replica in range(chance.choice((2, 3, 3, 4))):
+            start, end = chance.choice((0, 0, 6)), chance.choice((30, 30, 17))
+            hole = chance.randrange(start + 1, end)
+            kept = batches[start:hole] + batches[hole + chance.choice((0, 0, 1, 2, 5)) : end]
+            place = tmp_path / f"cluster={cluster}" / f"replica={replica}" / "t-0"
+            write_log(place, kept, cuts=chance.choice(((), (3,), (hole - start,))))
+    found = audit(spark, tmp_path)
+    assert found == twin.audit(tmp_path)
+    assert len(found.findings) > 12
 
 
 def test_a_fleet_of_many_replicas_is_audited_in_one_go(spark: Any, tmp_path: Path) -> None:
