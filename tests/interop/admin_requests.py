@@ -138,6 +138,7 @@ class Draw:
             [one for one in settings if limits.not_drawn.isdisjoint(one)]
             for settings in (CONFIGS, BROKER_CONFIGS, *OTHER_CONFIGS.values())
         )
+        self.own_configs = [one for one in self.broker_configs if one[0] != "listeners"]
         self.other_configs = dict(zip(OTHER_CONFIGS, others, strict=True))
 
     def request(self) -> Drawn:
@@ -320,7 +321,7 @@ class Draw:
         kind = self.chance.choice([kind for kind in kinds if kind not in self.limits.not_configured])
         if kind == 4:
             name = self.chance.choice(("", "", "1", "2", "2", "77", "x", "+1", "02", "2147483648"))
-            return kind, name, self.broker_configs
+            return kind, name, self.own_configs if name == OWN_NUMBER else self.broker_configs
         if kind in (16, 32):
             return kind, self.chance.choice(("g", "h", "")), self.other_configs[kind]
         return kind, self.known_name(), self.configs
@@ -767,10 +768,13 @@ BROKER_CONFIGS: Final = (
     ("listener.name.a.ssl.client.auth", "none"),
     ("sasl.nobody", "x"),
     ("ssl.nobody", "x"),
-    ("listeners", "A://:1"),
+    ("listeners", "A://:1"),  # not for its own number: Kafka's controller takes no other setting while it has that one
     ("compression.type", "zstd"),
     ("log.cleaner.min.cleanable.ratio", "1e-5"),
 )
+OWN_NUMBER: Final = "1"
+"""Both controllers, and a broker."""
+
 OTHER_CONFIGS: Final[Mapping[int, Settings]] = {
     16: (
         ("interval.ms", "1000"),

@@ -101,13 +101,13 @@ class Cluster:
         self.servers = list(self._places.values())
         self._quorum = {"controller.quorum.bootstrap.servers": ",".join(map(str, self.servers))}
         self._of_kafka, self._words, self._settings = of_kafka, words, settings
+        release = release or lab.release.of_levels
         first = [InitialController(number, self._places[number], new_uuid()) for number in ids[:controllers]]
         self.controllers: dict[int, Controller | KafkaNode] = {}
         for one in first:
             if one.id in kafka:
-                levels = ("--release-version", release) if release else ()
                 self._of_kafkas(one.id).format(
-                    lab.cluster_id, "--initial-controllers", ",".join(map(str, first)), *levels
+                    lab.cluster_id, "--initial-controllers", ",".join(map(str, first)), "--release-version", release
                 )
             else:
                 format_controller(
@@ -115,7 +115,7 @@ class Cluster:
                     node_id=one.id,
                     cluster_id=lab.cluster_id,
                     initial_controllers=first,
-                    release=release or lab.release.minor,
+                    release=release,
                 )
         self.brokers: list[KafkaNode] = [
             broker(

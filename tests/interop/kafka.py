@@ -15,9 +15,12 @@ from typing import Final
 
 import attrs
 
+from kraftlib.storage.bootstrap import DEFAULT_RELEASE
 from kraftlib.types import Endpoint
 from tests.interop.jars import TOOLS_OF, libraries
 from tests.interop.processes import PATIENCE_S, Process, wait_for
+
+NEWEST: Final = tuple(map(int, DEFAULT_RELEASE.split(".")))
 
 LOG4J2: Final = """\
 status=error
@@ -113,6 +116,11 @@ class Release:
     def minor(self) -> str:
         """As `4.3`."""
         return ".".join(self.version.split(".")[:2])
+
+    @property
+    def of_levels(self) -> str:
+        """As `minor`, the release whose feature levels a cluster has: this one, or the newest that kraftlib knows."""
+        return self.minor if not self.at_least(*NEWEST) else DEFAULT_RELEASE
 
     @property
     def is_modern(self) -> bool:

@@ -37,7 +37,7 @@ def pair(lab: Lab, request: pytest.FixtureRequest) -> Iterator[tuple[Asked, Aske
 
 def controllers(lab: Lab, *, elr: int, judged: bool = False) -> Iterator[tuple[Asked, Asked]]:
     """Start one of Kafka's and one of ours; `judged`: ours judges clients by rules of access, too."""
-    levels = controller_levels(lab.release.minor)
+    levels = controller_levels(lab.release.of_levels)
     has_elr = ELIGIBLE_LEADER_REPLICAS in levels
     levels |= {ELIGIBLE_LEADER_REPLICAS: elr} if has_elr else {}
     release, places = lab.release, (lab.endpoint(), lab.endpoint())
@@ -54,11 +54,11 @@ def controllers(lab: Lab, *, elr: int, judged: bool = False) -> Iterator[tuple[A
         quorum={"controller.quorum.bootstrap.servers": places[0]}, properties=quiet,
     )  # fmt: skip
     features = ("--feature", f"{ELIGIBLE_LEADER_REPLICAS}={elr}") if has_elr else ()
-    kafka.format(lab.cluster_id, "--standalone", *features)
+    kafka.format(lab.cluster_id, "--standalone", "--release-version", release.of_levels, *features)
     ours = Controller(lab, 1, places[1], [str(places[1])])
     ours.command += ["--broker-session-timeout-ms", str(FOREVER_MS), "--leader-imbalance-check-interval-ms", "0"]
     format_directory(
-        ours.directory, node_id=1, cluster_id=lab.cluster_id, standalone=places[1], release=release.minor,
+        ours.directory, node_id=1, cluster_id=lab.cluster_id, standalone=places[1], release=release.of_levels,
         levels={name: level for name, level in levels.items() if level},
     )  # fmt: skip
     secret = lab.home / "token.key"
