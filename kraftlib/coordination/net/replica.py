@@ -17,7 +17,7 @@ from kraftlib.coordination.machine import ServiceMachine
 from kraftlib.coordination.net.server import WAIT_MAX_MS, AccessServer
 from kraftlib.coordination.net.service import PULL_MAX_BYTES, Pull
 from kraftlib.errors import ConfigError
-from kraftlib.runtime.client.arguments import check_config
+from kraftlib.runtime.client.arguments import check_config, check_protocol
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.listener import StateMachine
 from kraftlib.types import Offset
@@ -53,6 +53,7 @@ class ReplicaAccess:
     def __init__(self, config: RaftConfig, machine: Machine, options: dict[str, Any]) -> None:
         if not isinstance(machine, StateMachine):
             raise ConfigError(f"machine={machine!r} must be a StateMachine, too")
+        check_protocol("machine", machine, Machine)
         self._server: Final = AccessServer(machine)
         self.client: Final[RaftClient[bytes]] = RaftClient(
             config, state_machine=machine, service=self._server, **options
@@ -106,5 +107,4 @@ class ReplicaAccess:
 
     async def _pull(self, pull: Pull) -> Any:
         never, most = asyncio.get_running_loop().create_future(), PULL_MAX_BYTES
-        service = self._server.service
-        return await service.pull([pull], max_wait_ms=WAIT_MAX_MS, max_bytes=most, interrupted=never)
+        return await self._server.service.pull([pull], max_wait_ms=WAIT_MAX_MS, max_bytes=most, interrupted=never)

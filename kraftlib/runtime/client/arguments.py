@@ -60,7 +60,7 @@ def check_parts(config: object, parts: Parts, listener: object) -> None:
     checked = check_config(config)
     for name, protocol in _PROTOCOLS.items():
         if (part := getattr(parts, name)) is not None:
-            _check_protocol(name, part, protocol)
+            check_protocol(name, part, protocol)
     for name, (kind, wanted) in _CLASSES.items():
         part = getattr(parts, name)
         if part is not None and not isinstance(part, kind):
@@ -144,10 +144,10 @@ def check_endpoints(endpoints: Mapping[str, Any]) -> None:
             )
 
 
-def check_timeout(timeout_ms: object, *, least: int = 0) -> None:
-    """Raise ConfigError unless `timeout_ms` is None or a whole number of ms from `least` on."""
+def check_timeout(timeout_ms: object) -> None:
+    """Raise ConfigError unless `timeout_ms` is None or a whole number of ms."""
     if timeout_ms is not None:
-        check_whole_timeout(timeout_ms, least=least)
+        check_whole_timeout(timeout_ms, least=0)
 
 
 def check_number(name: str, value: object) -> None:
@@ -184,7 +184,8 @@ def _check_plain(name: str, value: object, methods: Iterable[str]) -> None:
             )
 
 
-def _check_protocol(name: str, value: object, protocol: type) -> None:
+def check_protocol(name: str, value: object, protocol: type) -> None:
+    """Raise ConfigError unless `value` has all that `protocol` asks for."""
     if isinstance(value, type):
         raise ConfigError(f"{name}={value.__name__} is a class: make one of it, {value.__name__}(...)")
     wanted = [*vars(protocol), *inspect.get_annotations(protocol)]

@@ -337,7 +337,7 @@ class RaftClient(Generic[T]):
         Raises, and then nothing was confirmed: TimedOutError; UnsupportedError, if the leader is not of kraftlib;
         ClosedError, ReplicaFailedError.
         """
-        arguments.check_timeout(timeout_ms, least=1)
+        check_whole_timeout(timeout_ms, least=1)
         engine = self._running()
         promise = engine.ask(lambda promise: engine.node.read_barrier(promise, timeout_ms))
         return cast(Offset, await self._within(timeout_ms, "a leader to confirm itself and its log to arrive", promise))
@@ -378,7 +378,7 @@ class RaftClient(Generic[T]):
         TimedOutError, if no other voter became leader in time; then this replica keeps leading if it can.
         """
         arguments.check_number("target_id", target_id)
-        arguments.check_timeout(timeout_ms, least=1)
+        check_whole_timeout(timeout_ms, least=1)
         engine = self._running()
         known = self.leader_and_epoch()
         if known.leader_id != self.node_id:
@@ -428,7 +428,7 @@ class RaftClient(Generic[T]):
         await self._change_voters(lambda cluster_id: upgrade(version, timeout_ms=timeout_ms), timeout_ms)
 
     async def _change_voters(self, change: Callable[[str | None], VoterChangeRequest], timeout_ms: int) -> None:
-        arguments.check_timeout(timeout_ms, least=1)
+        check_whole_timeout(timeout_ms, least=1)
         engine = self._running()
         node = engine.node
         request = change(node.core.state.cluster_id)
@@ -455,8 +455,9 @@ class RaftClient(Generic[T]):
     def begin_snapshot(self, *, offset: Offset | None = None) -> OpenSnapshot:
         """Open a snapshot for writing that replaces every record below `offset`, by default the applied offset.
 
-        It takes any number of values, a batch of them in memory at a time, from a thread of your own. Raises:
-        ConfigError, if `offset` is not the committed end of a batch that the log still holds; StorageError.
+        It takes any number of values, a batch of them in memory at a time, from a thread of your own; with
+        engine="inline" it is opened on the loop of the replica. Raises: ConfigError, if `offset` is not the committed
+        end of a batch that the log still holds; StorageError.
         """
         arguments.check_optional(offset=offset)
         engine = self._running()

@@ -26,6 +26,7 @@ from kraftlib.errors import (
     UnavailableError,
 )
 from kraftlib.runtime.client import thread_engine
+from kraftlib.runtime.listener import StateMachine
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
 from kraftlib.types import Endpoint
 from tests.coordination.net.ways import (
@@ -179,6 +180,7 @@ async def test_a_file_names_the_replica(tmp_path: Path) -> None:
         ({"node_id": 1}, {}, "config is a dict: use RaftConfig.from_mapping"),
         (RaftConfig(node_id=1, private_apis=False), {}, "private_apis=False"),
         (RaftConfig(node_id=1), {"machine": object()}, "must be a StateMachine, too"),
+        (RaftConfig(node_id=1), {"machine": StateMachine()}, "lacks applied, check, query, changes, due of"),
     ],
 )
 def test_what_cannot_be_opened_is_refused_before_anything_happens(config: Any, options: Any, reason: str) -> None:
