@@ -19,7 +19,7 @@ from kraftlib.coordination.messages import (
     Transact,
     Watched,
 )
-from kraftlib.errors import TermLostError
+from kraftlib.errors import ConfigError, TermLostError
 from kraftlib.recipes.session import Session
 from kraftlib.recipes.sessions import SharedSession, scope
 from kraftlib.types import Offset, new_uuid, uuid_text
@@ -165,7 +165,9 @@ class DoubleBarrier:
         )
 
     async def leave(self) -> None:
-        """Wait until all members of the round have left."""
+        """Wait until all members of the round have left. Raises: ConfigError, if it was not entered by this object."""
+        if not self._member:
+            raise ConfigError(f"{self.name!r} was not entered by this object: there is nothing to leave")
         session = await self._sessions.get()
         await session.call_through(self._withdrawal())
         await until(session, self._members, prefix=True, there=False)

@@ -91,6 +91,7 @@ ASKED: list[tuple[Callable[[Any], Any], str]] = [
     (lambda kraft: kraft.counter("n").value(consistency="stale"), "consistency='stale'"),
     (lambda kraft: kraft.queue("q").put("text"), "value='text'"),
     (lambda kraft: kraft.locking_queue("q").put(5), "value=5"),
+    (lambda kraft: kraft.double_barrier("d", size=2).leave(), "'d' was not entered"),
     (lambda kraft: kraft.lock("l").acquire(timeout_ms="5"), "timeout_ms='5'"),
     (lambda kraft: kraft.lock("l").acquire(timeout_ms=-5), "timeout_ms=-5"),
     (lambda kraft: kraft.lock("l").acquire(timeout_ms=0), "timeout_ms=0"),
