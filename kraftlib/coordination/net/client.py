@@ -230,8 +230,7 @@ class ClientAccess:
 
     async def connection(self) -> Connection:
         """Return the connection, or make one with the next replica. Raises: LostError; ClosedError."""
-        if self._closed:
-            raise ClosedError("this client is closed")
+        self.check_open()
         if self._connection is not None and not self._connection.is_lost:
             return self._connection
         if self._connecting is None or self._connecting.done():

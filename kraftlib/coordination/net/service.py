@@ -183,7 +183,8 @@ class Service:
         await engine_future(self._node, lambda promise: self._node.wait_for_offset(offset, promise))
 
     async def _barrier(self, timeout_ms: int) -> None:
-        await engine_future(self._node, lambda promise: self._node.read_barrier(promise, max(1, timeout_ms)))
+        async with asyncio.timeout(max(1, timeout_ms) / 1_000):  # also where what is committed is not applied so soon
+            await engine_future(self._node, lambda promise: self._node.read_barrier(promise, max(1, timeout_ms)))
 
     # --- expiry ------------------------------------------------------------------------------------------------------
 

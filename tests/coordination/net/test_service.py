@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from kraftlib.coordination.access import BEFORE_ALL
 from kraftlib.coordination.messages import Do, Transact
 from kraftlib.coordination.net.client import connect
@@ -15,6 +17,7 @@ from kraftlib.coordination.net.service import Pull, Service
 from kraftlib.coordination.net.turns import TURN_S
 from tests.coordination.net.test_watching import rows
 from tests.coordination.net.ways import EVERYTHING, Caller, replicas, value
+from tests.runtime.quorum import PATIENCE_S
 
 
 async def test_a_session_that_is_not_renewed_loses_its_ephemeral_keys_through_a_change_of_leader() -> None:
@@ -85,3 +88,25 @@ async def test_a_watch_looks_again_when_a_load_ends_between_the_looks_of_one_pul
     finally:
         service.end()
     assert [change.data for change in pulled[0].changes] == [b"news"]
+
+
+async def test_a_watch_from_now_is_answered_in_time_where_what_is_committed_is_not_applied() -> None:
+    """A state machine that loads for minutes held up the answer, and the client took its connection for a dead one."""
+    loop = asyncio.get_running_loop()
+    node: Any = SimpleNamespace(
+        appends=SimpleNamespace(epoch=-1),
+        engine_first=SimpleNamespace(future=loop.create_future),
+        read_barrier=lambda *_: None,
+        withdraw=lambda: None,
+    )
+    machine: Any = Restored()
+    service = Service(node, machine)
+    pull = service.pull([Pull(b"first", None)], max_wait_ms=10, max_bytes=1_000, interrupted=loop.create_future())
+    pulling = asyncio.ensure_future(pull)
+    try:
+        await asyncio.wait((pulling,), timeout=PATIENCE_S)
+        assert pulling.done()
+        with pytest.raises(TimeoutError):
+            await pulling
+    finally:
+        service.end()
