@@ -142,6 +142,6 @@ def fence_the_silent(context: Context) -> Decision:
     while (broker_id := sessions.ended(context.now_ms)) is not None:
         broker = context.state.cluster.brokers.get(broker_id)
         if broker is not None and not broker.fenced:
-            return Decision(fence(context, broker), is_atomic=False)  # the next look sees it fenced, once it is written
+            return Decision(fence(context, broker), is_atomic=False)  # the next look sees it fenced
         sessions.forget(broker_id)
     return Decision()

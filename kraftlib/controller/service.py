@@ -137,12 +137,7 @@ class MetadataController(StateMachine):
         self._announcement: Announcement | None = None
         self._node: Node | None = None
         self._serde = ControllerSerde()
-        self.client: RaftClient[Any] = RaftClient(
-            self._config,
-            state_machine=self,
-            serde=self._serde,
-            service=self,
-        )
+        self.client: RaftClient[Any] = RaftClient(self._config, state_machine=self, serde=self._serde, service=self)
 
     # --- beginning and end -------------------------------------------------------------------------------------------
 
@@ -383,10 +378,15 @@ class MetadataController(StateMachine):
         if self._epoch is None:
             self._announce()
             return
+        decision = self._pure.tick(now_ms=self._now_ms(), next_offset=self._next_offset())
         try:
-            self._carry_out(self._pure.tick(now_ms=self._now_ms(), next_offset=self._next_offset()))
+            self._carry_out(decision)
         except KraftError as error:
             logger.info("controller %d could not act: %s", self._config.node_id, error)
+        else:
+            if decision.records:  # there may be more to do, such as another silent broker
+                self._ticker.cancel()
+                self._ticker = asyncio.get_running_loop().call_later(0, self._tick)
 
     def _announce(self) -> None:
         """Register this standby with the active controller, until the log says that it is registered."""

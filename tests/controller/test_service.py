@@ -92,7 +92,9 @@ async def join(client: Client, broker_id: int) -> int:
     return int(answer.broker_epoch)
 
 
-def formatted(home: Path, count: int, *, release: str = "4.3") -> list[MetadataController]:
+def formatted(
+    home: Path, count: int, *, release: str = "4.3", controller: ControllerConfig | None = None
+) -> list[MetadataController]:
     """Controllers 1 to `count` of one quorum; none is started."""
     first = [
         InitialController(number, Endpoint("127.0.0.1", free_port()), new_uuid()) for number in range(1, count + 1)
@@ -104,7 +106,8 @@ def formatted(home: Path, count: int, *, release: str = "4.3") -> list[MetadataC
     servers = tuple(one.endpoint for one in first)
     return [
         MetadataController(
-            RaftConfig(node_id=one.id, directory=home / str(one.id), listen=one.endpoint, bootstrap_servers=servers)
+            RaftConfig(node_id=one.id, directory=home / str(one.id), listen=one.endpoint, bootstrap_servers=servers),
+            controller,
         )
         for one in first
     ]
@@ -324,6 +327,22 @@ async def test_a_controller_that_is_elected_with_a_full_disk_begins_once_there_i
         await active.wait_until_active(timeout_ms=20_000)
         active.leader_changed(LeaderAndEpoch(None, 1_000))
         assert not active.is_active
+
+
+async def test_brokers_that_die_together_are_fenced_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The controller looks once in a tick; what it finds then does not wait for the next one."""
+    monkeypatch.setattr("kraftlib.controller.service.TICK_S", 1.0)
+    (controller,) = formatted(tmp_path, 1, controller=ControllerConfig(broker_session_timeout_ms=3_000))
+    async with controller:
+        active = await until_active([controller])
+        async with connected(active.client.endpoint) as client:
+            for number in range(40):
+                await join(client, number)
+        async with asyncio.timeout(20):
+            while True:
+                if all(broker.fenced for broker in active.state.cluster.brokers.values()):
+                    break
+                await asyncio.sleep(0.1)
 
 
 async def test_a_snapshot_is_written_in_the_versions_that_are_committed(tmp_path: Path) -> None:
