@@ -2,8 +2,8 @@
 
 KRaft copies batches byte by byte, so at one base offset all replicas that have a batch have the same one. The batch
 that most replicas have there is right. Between as many, soundness decides: a batch that fits into its chain before one
-that does not, and one that its own index confirms before one that the index contradicts. Where nothing decides, the
-finding says `undecided` of each.
+that does not, one that its own index confirms before one that the index contradicts, and a run without a break of the
+chain at its ends before one with such a break. Where nothing decides, the finding says `undecided` of each.
 
 The content and the sequence of a replica are judged separately. A batch that is right and breaks a rule of the chain
 has a wrong neighbour (another finding explains it), or it stands in the wrong place: then the sequence is wrong.
@@ -14,6 +14,8 @@ from __future__ import annotations
 import bisect
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import pairwise
 
 from kraftlib.analysis.audit_findings import Finding, condensed
 from kraftlib.analysis.audit_rows import Content, ReplicaRange, Row
@@ -79,6 +81,8 @@ class LogJudge:
         first = [content for content, rank in ranks.items() if rank == best]
         if len(first) > 1:
             first = [content for content in first if not any(map(self._index_contradicts, candidates[content]))]
+        if len(first) > 1:
+            first = [content for content in first if not any(row in self._misfits for row in candidates[content])]
         votes, is_clean = best
         # A batch that few have, and that fits nowhere, is more likely out of place.
         return first[0] if len(first) == 1 and (is_clean or 2 * votes > len(self._expected(base)) > 0) else None
@@ -86,6 +90,18 @@ class LogJudge:
     def _expected(self, base: int) -> set[str]:
         """Return the replicas that should have this offset."""
         return {found.replica for found in self._ranges if found.start <= base < found.end}
+
+    @cached_property
+    def _misfits(self) -> set[Row]:
+        """The contested batches in runs that a break of the chain begins or ends: what was moved fits within itself."""
+        found: set[Row] = set()
+        for rows in self._rows.values():
+            pairs = [pair for pair in pairwise(rows) if pair[0].leads_to(pair[1])]
+            for beside, row in [*pairs, *((row, before) for before, row in reversed(pairs))]:
+                breaks = beside in found or (beside.is_sound and beside.problem is not None)
+                if breaks and row.is_clean and self.is_contested(row.base_offset or 0):
+                    found.add(row)
+        return found
 
     def _index_contradicts(self, row: Row) -> bool:
         index = self._index_of(row.segment) if row.batches == 1 else None

@@ -245,6 +245,23 @@ def test_of_two_batches_the_one_that_its_own_index_contradicts_is_wrong(tmp_path
     assert (finding.replica, finding.kind, finding.start_offset) == ("2", "differs", 56)
 
 
+@pytest.mark.parametrize(("field", "change"), [(slice(0, 8), 5), (slice(12, 16), 1)], ids=["base", "epoch"])
+def test_a_run_that_breaks_the_chain_at_an_end_is_wrong_as_a_whole(tmp_path: Path, field: slice, change: int) -> None:
+    places = make_replicas(tmp_path, some_batches(60), replicas=2, cuts=(20, 40))
+    for index in tmp_path.rglob("*.index"):
+        index.unlink()
+    segment = next(places[0].glob("*.log"))
+    data = bytearray(segment.read_bytes())
+    for start in walk(bytes(data)).headers.start.tolist()[10:30]:
+        at = slice(start + field.start, start + field.stop)
+        data[at] = (int.from_bytes(data[at]) + change).to_bytes(field.stop - field.start)
+    segment.write_bytes(data)
+    found = audit(tmp_path).findings
+    assert {finding.replica for finding in found} == {"1"}
+    assert {finding.kind for finding in found} <= {"offset", "differs"}
+    assert sum(finding.batches for finding in found) == 20
+
+
 def test_a_foreign_segment_is_one_finding_however_long(tmp_path: Path) -> None:
     places = make_replicas(tmp_path, some_batches(600, size=50), cuts=(200, 400))
     foreign = [

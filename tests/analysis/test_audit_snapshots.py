@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from pathlib import Path
 
 import pytest
 
 from kraftlib.analysis.audit import audit
+from kraftlib.analysis.audit_snapshots import snapshot_findings
 from kraftlib.analysis.headers import walk
 from kraftlib.records.checksum import crc32c
 from kraftlib.types import OffsetAndEpoch
-from tests.analysis.faults import make_replicas, some_batches
+from tests.analysis.faults import inject, make_replicas, some_batches
 from tests.analysis.logs import write_snapshot
 from tests.captured import DATA
 
@@ -85,3 +87,42 @@ def test_a_checkpoint_beyond_its_log_is_found(tmp_path: Path) -> None:
         "snapshot",
         "it ends at 481, and the log of its replica at 480",
     )
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3])
+@pytest.mark.parametrize("epoch", [4, 9])
+def test_a_checkpoint_of_an_epoch_that_its_log_has_not_there_is_found(
+    tmp_path: Path, replicas: int, epoch: int
+) -> None:
+    places = make_replicas(tmp_path, some_batches(60), replicas=replicas)
+    write_snapshot(places[-1], [b"a"], at=OffsetAndEpoch(offset=80, epoch=epoch))
+    for place in places:
+        write_snapshot(place, [b"a"], at=OffsetAndEpoch(offset=160, epoch=5))
+    (finding,) = audit(tmp_path).findings
+    assert (finding.replica, finding.kind, finding.end_offset, finding.what) == (
+        str(replicas),
+        "snapshot",
+        80,
+        f"it is of epoch {epoch}, and the record before offset 80 has epoch 5 in the log",
+    )
+
+
+def test_a_log_that_is_wrong_before_a_checkpoint_does_not_tell_its_epoch(tmp_path: Path) -> None:
+    places = make_replicas(tmp_path, some_batches(60), replicas=2)
+    inject(places[0], 9, "epoch", chance=random.Random(3))
+    for place in places:
+        write_snapshot(place, [b"a"], at=OffsetAndEpoch(offset=80, epoch=5))
+    assert {(f.replica, f.kind) for f in audit(tmp_path).findings} == {("1", "differs")}
+
+
+@pytest.mark.parametrize("values", [[b"a"], [b"", b"a"], [bytes([1, 2, 0]), b"a"]])
+def test_of_another_state_machine_no_state_is_folded(tmp_path: Path, values: list[bytes]) -> None:
+    places = make_replicas(tmp_path, some_batches(60), replicas=2)
+    for place in places:
+        write_snapshot(place, values, at=OffsetAndEpoch(offset=80, epoch=5))
+    ranges = audit(tmp_path).replicas
+
+    def fold(path: str, **options: object) -> list[tuple[bytes, bytes]]:
+        raise AssertionError(f"{path} was folded with {options}")
+
+    assert snapshot_findings(tmp_path, ranges, fold, in_logs=()) == []
