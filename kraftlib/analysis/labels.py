@@ -17,7 +17,8 @@ from kraftlib.errors import ConfigError, StorageError
 from kraftlib.storage import names
 from kraftlib.storage.meta_properties import parse_properties
 
-_PARTITION: Final = re.compile(r"(.+)-([0-9]{1,9})", re.ASCII)
+_PARTITION: Final = re.compile(r"(.+)-([0-9]{1,9})(\.[0-9a-f]{32}-(?:delete|future|stray))?", re.ASCII)
+"""Topic and partition. What a broker puts aside has a suffix, and is a topic of its own here."""
 _LABELS: Final = ("cluster", "replica")
 _META_MAX_BYTES: Final = 1 << 16
 
@@ -45,7 +46,7 @@ def labels_of(root: str, directory: str, layout: str | None) -> Labels:
     return Labels(
         cluster=cluster if cluster is not None else meta.get("cluster.id"),
         replica=replica if replica is not None else meta.get("node.id"),
-        topic=said.get("topic", partition[1] if partition else None),
+        topic=said.get("topic", partition[1] + (partition[3] or "") if partition else None),
         partition=int(said["partition"]) if "partition" in said else int(partition[2]) if partition else None,
     )
 

@@ -228,6 +228,6 @@ def _field(view: str, name: str) -> Any:
     index = full.get_field_index(name)
     if index < 0:
         near = get_close_matches(name, full.names, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = f"; did you mean {near[0]!r}?" if near else "."
         raise ConfigError(f"the view {view!r} has no column {name!r}{hint} It has: {', '.join(full.names)}")
     return full.field(index)

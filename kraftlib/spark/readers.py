@@ -34,7 +34,7 @@ from kraftlib.analysis.reading import read_splits, schema_for
 from kraftlib.analysis.schemas import REPORTS, Schema, stands_for_many
 from kraftlib.analysis.splits import Split, plan
 from kraftlib.errors import ConfigError
-from kraftlib.spark.brief import brief
+from kraftlib.spark.brief import brief, brief_rows
 from kraftlib.spark.sessions import prepare_worker
 from kraftlib.spark.types import same_type, type_name
 
@@ -111,6 +111,7 @@ class Reader(DataSourceReader):
             return [Report()]
         return [Splits(group) for group in plan(self.read_options, self.pruning)]
 
+    @brief_rows
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the rows of one task as Arrow batches. Where nothing was planned, Spark makes up an empty partition."""
         prepare_worker()

@@ -25,6 +25,7 @@ from kraftlib.analysis.checkpoint import (
 )
 from kraftlib.analysis.checkpoint_rows import BLOCK_ROWS, merged, sorted_runs
 from kraftlib.errors import ConfigError
+from kraftlib.spark.brief import brief
 from kraftlib.spark.sessions import prepare_worker
 from kraftlib.storage import files
 
@@ -74,6 +75,7 @@ class CheckpointWriter(DataSourceArrowWriter):
         self.overwrite_existing = overwrite
         self.staging = options.path / f"{_STAGING}{uuid.uuid4().hex}"
 
+    @brief
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Leave the rows of one task as sorted runs."""
         prepare_worker()
@@ -89,6 +91,7 @@ class CheckpointWriter(DataSourceArrowWriter):
             paths.append(str(path))
         return Runs(paths)
 
+    @brief
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Merge the runs into the checkpoint. Fails as a whole, and then nothing but the runs was written."""
         try:

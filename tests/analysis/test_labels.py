@@ -36,3 +36,14 @@ def test_two_directories_that_nothing_tells_apart_are_refused(tmp_path: Path) ->
         write_log(tmp_path / name / "__cluster_metadata-0", [values_batch([b"v"])])
     with pytest.raises(ConfigError, match=r"a/__cluster_metadata-0 and .*b/__cluster_metadata-0 hold the same log"):
         find_files(tmp_path)
+
+
+def test_partitions_that_a_broker_has_put_aside_are_topics_of_their_own(tmp_path: Path) -> None:
+    suffixes = ["", f".{1:032x}-delete", f".{2:032x}-delete", f".{3:032x}-future", f".{3:032x}-stray"]
+    for suffix in suffixes:
+        write_log(tmp_path / f"t-0{suffix}", [values_batch([b"v"])])
+    (tmp_path / "meta.properties").write_bytes((NODE / "meta.properties").read_bytes())
+    files = find_files(tmp_path)
+    assert {file.labels for file in files} == {
+        Labels(cluster=CLUSTER, replica="1", topic=f"t{suffix}", partition=0) for suffix in suffixes
+    }

@@ -22,6 +22,7 @@ def test_every_column_may_be_null_since_spark_fails_on_a_null_where_none_is_fore
     ("columns", "message"),
     [
         (["ofset"], "the view 'records' has no column 'ofset'; did you mean 'offset'"),
+        (["foo"], "the view 'records' has no column 'foo'. It has: cluster, "),
         ([], "names none"),
         (["offset", "offset"], "names one twice"),
         (["record"], "needs the option decode"),
