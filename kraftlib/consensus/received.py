@@ -2,7 +2,8 @@
 
 Kafka's followers look at the checksum only. Ours also want contiguous offsets, epochs that neither fall nor exceed the
 own one (scenario L10), voter sets whose majorities meet (KIP-853), a kraft.version that this release supports, and a
-leader that counts the same static voters.
+leader that counts the same static voters. Beside the LeaderChange of its epoch a voter set may be any: so a log goes on
+under other voters, after `kraftlib restore` or `recover`.
 """
 
 from __future__ import annotations
@@ -68,10 +69,12 @@ def voters_of_a_record(state: ReplicaState) -> VoterSet | None:
 
 def _check_control(batch: Batch, voters: VoterSet | None) -> VoterSet | None:
     """Check what a control batch says of voters and kraft.version; return the voters behind it, `voters` before it."""
-    for control in map(decode_control, batch.records()):
+    controls = [decode_control(record) for record in batch.records()]
+    begins_epoch = any(isinstance(control, LeaderChangeMessage) for control in controls)
+    for control in controls:
         if isinstance(control, VotersRecord):
             changed = VoterSet.from_record(control)
-            if voters is not None and not changed.is_neighbour_of(voters):
+            if voters is not None and not begins_epoch and not changed.is_neighbour_of(voters):
                 raise RemoteProtocolError(f"{changed} follows {voters}: more than one voter changed at once")
             voters = changed
         elif isinstance(control, KRaftVersionRecord):

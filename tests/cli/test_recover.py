@@ -14,7 +14,7 @@ from kraftlib.storage.election.store import FileQuorumStateStore
 from kraftlib.types import LAST_EPOCH, ElectionState, Endpoint
 from tests.cli.conftest import Command
 from tests.ports import free_port
-from tests.storage.replicas import controllers, make_replica
+from tests.storage.replicas import CLUSTER, controllers, make_replica
 
 VOTERS = controllers(1, 2, 3, 4, 5)
 
@@ -55,6 +55,10 @@ def test_the_best_replica_goes_on_alone(kraftlib: Command, tmp_path: Path) -> No
         assert leader.epoch > 4
         client.append_one(b"life goes on")
         assert client.log_end_offset() > 23
+        follows = RaftConfig(node_id=9, cluster_id=CLUSTER, bootstrap_servers=(Endpoint("127.0.0.1", port),))
+        with blocking.RaftClient(follows) as observer:
+            observer.wait_for_offset(client.log_end_offset() - 1, timeout_ms=20_000)
+            assert [voter.id for voter in observer.status().voters] == [2]
 
 
 def test_a_static_quorum_goes_on_with_its_configuration(kraftlib: Command, tmp_path: Path) -> None:

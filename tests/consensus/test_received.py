@@ -8,7 +8,7 @@ from kraftlib.consensus.actions import AppendToLog
 from kraftlib.consensus.received import acceptable_batches
 from kraftlib.records.batch import Batch, encode_batch
 from kraftlib.records.control import encode_control_batch
-from kraftlib.records.control_messages import KRaftVersionRecord
+from kraftlib.records.control_messages import KRaftVersionRecord, LeaderChangeMessage
 from tests.consensus.build import fetch_response, follower, kinds, log_view, reply, voter_set
 
 
@@ -51,6 +51,18 @@ def test_a_voter_set_must_be_a_neighbour_of_the_one_before_it() -> None:
     first, second, third = voters(2, 2, 7, 8), voters(3, 2, 7, 9), voters(4, 3, 4, 9)
 
     assert acceptable_batches(state, data(first, second, third)) == (first, second)
+
+
+def test_beside_the_leader_change_of_an_epoch_any_voter_set_is_taken() -> None:
+    """A restored log, or one whose majority was lost, goes on so; the next set must be a neighbour again."""
+    state = follower(1, 1, epoch=5, leader_id=2, log=log_view(1, 1, voters=voter_set(1, 2, 3))).state
+    leads = LeaderChangeMessage(leader_id=7)
+    first = voters(2, 1, 2, 3)
+    others = encode_control_batch([leads, voter_set(7).to_record()], timestamp_ms=0, base_offset=3, epoch=5)
+    alone = encode_control_batch([leads], timestamp_ms=0, base_offset=5, epoch=5)
+    foreign = voters(6, 1, 2, 3)
+
+    assert acceptable_batches(state, data(first, others, alone, foreign)) == (first, others, alone)
 
 
 def test_a_quorum_of_nobody_is_not_believed() -> None:
