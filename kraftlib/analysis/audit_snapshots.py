@@ -3,7 +3,7 @@
 Replicas make a checkpoint each for itself, so bytes may differ where the state does not: states are compared. That of
 Kafka's metadata is folded (`metadata_state`), and any other one is its records, in whatever order. The log of a
 replica decides, if it reaches back to its beginning, can be folded, and nothing is wrong with it up to there; else the
-majority does.
+majority does. With the checkpoint of offset 0 a node was formatted: it is nothing that a log came to.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from kraftlib.analysis.reading import options_of, read, read_splits, schema_for
 from kraftlib.analysis.splits import chosen_files, plan
 from kraftlib.errors import KraftError
 from kraftlib.metadata import decode_record
+from kraftlib.types import BOOTSTRAP_SNAPSHOT, OffsetAndEpoch
 
 _BITS: Final = 128
 
@@ -78,7 +79,7 @@ def snapshot_findings(
         elif end is not None and checkpoint.offset > end:
             what = f"it ends at {checkpoint.offset}, and the log of its replica at {end}"
             findings.append(_finding(checkpoint, "snapshot", what))
-        else:
+        elif OffsetAndEpoch(offset=checkpoint.offset, epoch=checkpoint.epoch) != BOOTSTRAP_SNAPSHOT:
             sound[checkpoint.id].append(checkpoint)
     in_logs = tuple(in_logs)
     directories = _directories(path, **options) if sound else {}
@@ -151,12 +152,12 @@ def _epoch_before(
     for found in ranges:
         if found.log == log and found.start <= last < found.end and found.replica not in harmed:
             asked = options_of(
-                directories[log, found.replica], view="batches", include="log", columns="epoch",
-                startOffset=last, endOffset=offset,
+                directories[log, found.replica], view="batches", mode="PERMISSIVE", include="log",
+                columns="last_offset,epoch,problem", startOffset=last, endOffset=offset,
             )  # fmt: skip
-            for table in read(asked):
-                for epoch in table["epoch"].to_pylist():
-                    return int(epoch)
+            for row in (row for table in read(asked) for row in table.to_pylist()):
+                if row["problem"] is None and row["last_offset"] == last:
+                    return int(row["epoch"])
     return None
 
 

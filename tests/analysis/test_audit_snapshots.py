@@ -11,8 +11,9 @@ import pytest
 from kraftlib.analysis.audit import audit
 from kraftlib.analysis.audit_snapshots import snapshot_findings
 from kraftlib.analysis.headers import walk
+from kraftlib.metadata import FeatureLevelRecord, encode_record
 from kraftlib.records.checksum import crc32c
-from kraftlib.types import OffsetAndEpoch
+from kraftlib.types import BOOTSTRAP_SNAPSHOT, OffsetAndEpoch
 from tests.analysis.faults import inject, make_replicas, some_batches
 from tests.analysis.logs import write_snapshot
 from tests.captured import DATA
@@ -126,3 +127,30 @@ def test_of_another_state_machine_no_state_is_folded(tmp_path: Path, values: lis
         raise AssertionError(f"{path} was folded with {options}")
 
     assert snapshot_findings(tmp_path, ranges, fold, in_logs=()) == []
+
+
+@pytest.mark.parametrize("kind", ["length", "magic", "crc"])
+def test_damage_before_a_checkpoint_does_not_end_the_audit(tmp_path: Path, kind: str) -> None:
+    places = make_replicas(tmp_path, some_batches(60), replicas=2)
+    for index in tmp_path.rglob("*.index"):
+        index.unlink()
+    inject(places[0], 5, kind, chance=random.Random(3))
+    for place in places:
+        write_snapshot(place, [b"a"], at=OffsetAndEpoch(offset=240, epoch=5))
+    found = audit(tmp_path).findings
+    assert found
+    assert {finding.replica for finding in found} == {"1"}
+    assert "snapshot" not in {finding.kind for finding in found}
+
+
+def test_the_checkpoint_with_which_a_node_was_formatted_is_no_state_of_the_log(tmp_path: Path) -> None:
+    """That of Kafka 4.4 holds metadata, which the log has behind its first records."""
+    node = tmp_path / "n"
+    shutil.copytree(DATA / "kafka-4.3.1" / "n1", node)
+    place = node / "__cluster_metadata-0"
+    place.chmod(0o700)
+    feature = encode_record(FeatureLevelRecord(name="metadata.version", feature_level=29), 0)
+    for path in place.glob("*-0000000000.checkpoint"):
+        path.unlink()
+    write_snapshot(place, [feature], at=BOOTSTRAP_SNAPSHOT)
+    assert audit(node).findings == ()
