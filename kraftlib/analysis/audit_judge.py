@@ -93,7 +93,7 @@ class LogJudge:
 
     @cached_property
     def _misfits(self) -> set[Row]:
-        """The contested batches in runs that a break of the chain begins or ends: what was moved fits within itself."""
+        """The contested batches in runs that a break of the chain begins or ends: a moved run has no other one."""
         found: set[Row] = set()
         for rows in self._rows.values():
             pairs = [pair for pair in pairwise(rows) if pair[0].leads_to(pair[1])]

@@ -18,7 +18,7 @@ from kraftlib.storage import names
 from kraftlib.storage.meta_properties import parse_properties
 
 _PARTITION: Final = re.compile(r"(.+)-([0-9]{1,9})(\.[0-9a-f]{32}-(?:delete|future|stray))?", re.ASCII)
-"""Topic and partition. What a broker puts aside has a suffix, and is a topic of its own here."""
+"""Topic and partition. A partition that a broker puts aside has a suffix, which makes it a topic of its own here."""
 _LABELS: Final = ("cluster", "replica")
 _META_MAX_BYTES: Final = 1 << 16
 
