@@ -19,6 +19,7 @@ def continuing(
     """Return the batches, from the first one on, that continue a log which ends `after` there.
 
     Offsets have no gap, epochs do not fall and are not above the own one, sums fit, and voters change one at a time.
+    The batch that begins an epoch may name any.
     """
     taken: list[Batch] = []
     offset, epoch, position = after.offset, after.epoch, 0
@@ -39,9 +40,10 @@ def continuing(
             sets = [VoterSet.from_record(control) for control in controls if isinstance(control, VotersRecord)]
         except KraftError:
             break
+        begins_epoch = any(isinstance(control, LeaderChangeMessage) for control in controls)
         for changed in sets:
             before, latest = latest, changed
-            if before is not None and _is_more_than_one(before, changed):
+            if before is not None and not begins_epoch and _is_more_than_one(before, changed):
                 return taken
         if controls and latest is None and is_static and batch.epoch == state.epoch:
             static = sorted(voter.key.id for voter in state.voters)
