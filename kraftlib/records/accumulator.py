@@ -23,6 +23,7 @@ import attrs
 from kraftlib.errors import BacklogFullError, ConfigError, InvariantError, NotLeaderError, RecordTooLargeError
 from kraftlib.records.batch import CONTROL, HEADER_SIZE, Batch, assemble, encode_batch
 from kraftlib.records.control import ControlRecord, encode_control_block
+from kraftlib.records.serde import as_bytes
 from kraftlib.records.values import RECORD_OVERHEAD_MAX, block_size
 from kraftlib.types import Epoch, LeaderAndEpoch, Offset, ReplicaId
 
@@ -324,7 +325,6 @@ def _check_values(values: Sequence[bytes]) -> None:
         raise ConfigError("there is nothing to append")
     if {*map(type, values)} != {bytes}:
         for value in values:
-            if not isinstance(value, bytes):
-                raise TypeError(f"a value is bytes, not {type(value).__name__}: a RecordSerde makes bytes of it")
+            as_bytes(value)
     if not all(values):
         raise ConfigError("a value must not be empty: Kafka's readers reject it")

@@ -85,3 +85,10 @@ class JsonSerde:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
+
+
+def as_bytes(value: object) -> bytes:
+    """Return what a serde has made of a value as plain bytes. Raises: TypeError, if it is something else."""
+    if not isinstance(value, bytes):
+        raise TypeError(f"a value is bytes, not {type(value).__name__}: a RecordSerde makes bytes of it")
+    return bytes(value)

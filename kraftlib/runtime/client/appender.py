@@ -18,6 +18,7 @@ from typing import Final, Generic, TypeVar
 
 from kraftlib.errors import BacklogFullError, ClosedError, ConfigError, OutcomeUnknownError, RecordTooLargeError
 from kraftlib.records.batch import HEADER_SIZE
+from kraftlib.records.serde import as_bytes
 from kraftlib.records.values import RECORD_OVERHEAD_MAX
 from kraftlib.runtime.waiters import Appended
 from kraftlib.types import Offset
@@ -149,9 +150,7 @@ class Appender(Generic[T]):
 
     def encoded(self, value: T) -> bytes:
         """Return the bytes of `value`, which can be appended. For any thread. Raises as `put` does."""
-        data = self._to_bytes(value)
-        if type(data) is not bytes:
-            raise TypeError(f"a value is bytes, not {type(data).__name__}: a RecordSerde makes bytes of it")
+        data = as_bytes(self._to_bytes(value))
         if not data:
             raise ConfigError("a value must not be empty: Kafka's readers reject it")
         if len(data) + RECORD_OVERHEAD_MAX > self._max_bytes:

@@ -124,13 +124,17 @@ class Snapshotter:
     def suspend(self, failure: ReplicaFailedError) -> None:
         """The state is wrong: write no snapshot. The increments go, since a start would load what they have of it."""
         self.suspended = failure
-        self.checkpoint_added(BOOTSTRAP_SNAPSHOT)  # all of them are beyond that one, and it is none of ours
+        if self._increments is not None:
+            self._forget(self._increments, BOOTSTRAP_SNAPSHOT)
 
     def checkpoint_added(self, snapshot_id: OffsetAndEpoch) -> None:
         """There is a checkpoint of this id, perhaps one of the application's: no increment leads on from that."""
         increments = self._increments
         if increments is not None and not increments.is_ordered(snapshot_id):
-            self._background.run(lambda: increments.forget(snapshot_id), self._forgotten)
+            self._forget(increments, snapshot_id)
+
+    def _forget(self, increments: Increments, beyond: OffsetAndEpoch) -> None:
+        self._background.run(lambda: increments.forget(beyond), self._forgotten)
 
     def _forgotten(self, _: object, error: BaseException | None) -> None:
         if error is not None:
