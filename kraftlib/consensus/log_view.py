@@ -56,6 +56,8 @@ class LogView:
     """Ranges that were durable and that the disk has lost, ascending."""
     voters: History[VoterSet]
     kraft_version: History[int]
+    header_offset: Offset = 0
+    """End of the snapshot whose header told voters and kraft.version. It may be lost since: what it told stays true."""
 
     @classmethod
     def build(
@@ -179,6 +181,7 @@ class LogView:
 
     def observe_snapshot(self, snapshot_id: OffsetAndEpoch, controls: Iterable[object]) -> None:
         """Read voters and kraft.version from the header of the snapshot that precedes the log."""
+        self.header_offset = snapshot_id.offset
         for control in controls:
             self._observe_control(snapshot_id.offset - 1, control)
 
@@ -203,6 +206,7 @@ class LogView:
         self.holes = [hole for hole in self.holes if hole.start_offset < end_offset]
         while self.epoch_starts and self.epoch_starts[-1].start_offset >= end_offset:
             self.epoch_starts.pop()
+        self.header_offset = min(self.header_offset, end_offset)
         self.voters.truncate(end_offset)
         self.kraft_version.truncate(end_offset)
 
@@ -225,7 +229,7 @@ class LogView:
         self.epoch_starts = list(epoch_starts)
         # A snapshot of our own may be ahead of the log: the voters then are those that stand in the log.
         behind = [snapshot.offset for snapshot in self.snapshots if snapshot.offset <= self.end_offset]
-        first = max([self.start_offset, *behind])
+        first = max([self.start_offset, self.header_offset, *behind])
         self.voters.truncate(first)
         self.kraft_version.truncate(first)
         for batch in control_batches:

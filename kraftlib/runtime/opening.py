@@ -224,18 +224,17 @@ def view_of(log: ReplicatedLog, config: RaftConfig) -> LogView:
         static_voters=static,
     )
     snapshots = [snapshot for snapshot in log.snapshots() if snapshot.offset <= log.end_offset]
-    if snapshots:
-        newest = snapshots[-1]
+    newest = snapshots[-1] if snapshots else None
+    lost = can.checks.lost_controls() if can.checks is not None else None
+    if lost is not None and (newest is None or newest < lost[0]) and _is_needed(log, can, lost[0].offset):
+        # Its records are lost, its header is not: the voters are known all the same.
+        newest, known = lost
+        view.observe_snapshot(newest, known)
+    elif newest is not None:
         with SnapshotReader(log.open_snapshot(newest), epoch=newest.epoch) as reader:
             controls: list[object] = [KRaftVersionRecord(kraft_version=reader.kraft_version)]
             view.observe_snapshot(newest, [*controls, *([reader.voters] if reader.voters is not None else [])])
-    elif can.checks is not None and (lost := can.checks.lost_controls()) is not None:
-        # Its records are lost, its header is not: the voters are known all the same.
-        newest, known = lost
-        if newest.offset <= log.end_offset and _lacks_before(can, newest.offset):
-            view.observe_snapshot(newest, known)
-            snapshots = [newest]
-    offset = max([log.start_offset, *(snapshot.offset for snapshot in snapshots)])
+    offset = max(log.start_offset, view.header_offset)
     view.holes = list(can.holes())
     for batch in _control_batches(log, offset) if can.controls is None else can.controls.control_batches():
         if batch.base_offset >= offset:
@@ -248,9 +247,10 @@ def view_of(log: ReplicatedLog, config: RaftConfig) -> LogView:
     return view
 
 
-def _lacks_before(can: Capabilities, offset: Offset) -> bool:
-    """Whether records before `offset` are missing. A log that has them all tells itself who votes, and since when."""
-    return any(hole.start_offset < offset for hole in can.holes())
+def _is_needed(log: ReplicatedLog, can: Capabilities, offset: Offset) -> bool:
+    """Whether only the header of a lost snapshot that ended at `offset` tells the voters there: records before it are
+    missing. A log that has them all tells itself who votes, and since when."""
+    return offset <= log.end_offset and any(hole.start_offset < offset for hole in can.holes())
 
 
 def _control_batches(log: ReplicatedLog, offset: Offset) -> Iterator[Batch]:

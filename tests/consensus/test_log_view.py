@@ -247,3 +247,18 @@ def test_a_repaired_log_is_known_with_the_voters_that_stood_in_the_hole() -> Non
     assert log.voters.latest == voter_set(1, 2, 3, 4)
     assert log.voters.at(2) == voter_set(1, 2)
     assert (log.holes, log.end, log.flushed_offset) == ([], OffsetAndEpoch(offset=6, epoch=2), 6)
+
+
+def test_a_repair_keeps_what_the_header_of_a_snapshot_said_that_is_lost_since() -> None:
+    """The core has read only the newest header; the older snapshot that stays is not read anew."""
+    log = log_view(1, 1, 1, 1, voters=voter_set(1, 2, 3))
+    older, newer = OffsetAndEpoch(offset=2, epoch=1), OffsetAndEpoch(offset=3, epoch=1)
+    log.add_snapshot(older)
+    log.add_snapshot(newer)
+    log.observe_snapshot(newer, [KRaftVersionRecord(kraft_version=1), voter_set(1, 2).to_record()])
+    log.delete_before(older)
+    log.lose_snapshot(newer)
+    log.holes = [OffsetRange(2, 4)]
+    log.repaired((), 4, [EpochStart(epoch=1, start_offset=2)], ())
+
+    assert (log.voters.latest, log.kraft_version.latest) == (voter_set(1, 2), 1)

@@ -144,8 +144,9 @@ class CoreStore:
         are noted beside the log."""
         return tuple(batch for batch in self.batches if batch.is_control and not _is_in(batch, self.holes))
 
-    def _lacks_before(self, offset: Offset) -> bool:
-        return any(hole.start_offset < offset for hole in self.holes)
+    def _is_needed(self, offset: Offset) -> bool:
+        """Whether only the header of a lost snapshot that ended at `offset` tells the voters there."""
+        return offset <= self.end_offset and any(hole.start_offset < offset for hole in self.holes)
 
     def view(self, static_voters: VoterSet | None) -> LogView:
         """Describe the log to a core that starts, as `kraftlib.runtime.opening` does."""
@@ -156,16 +157,14 @@ class CoreStore:
             snapshots=sorted(self.snapshots),
             static_voters=static_voters,
         )
-        first = self.start_offset
         whole = [snapshot_id for snapshot_id in sorted(self.snapshots) if snapshot_id.offset <= self.end_offset]
-        if whole:
-            view.observe_snapshot(whole[-1], self.snapshots[whole[-1]].controls)
-            first = max(first, whole[-1].offset)
-        elif (
-            self.lost is not None and self._lacks_before(self.lost[0].offset) and self.lost[0].offset <= self.end_offset
-        ):
-            view.observe_snapshot(self.lost[0], self.lost[1].controls)
-            first = max(first, self.lost[0].offset)
+        newest = (whole[-1], self.snapshots[whole[-1]]) if whole else None
+        lost = self.lost if self.lost is not None and self._is_needed(self.lost[0].offset) else None
+        if lost is not None and (newest is None or newest[0] < lost[0]):
+            newest = lost
+        if newest is not None:
+            view.observe_snapshot(newest[0], newest[1].controls)
+        first = max(self.start_offset, view.header_offset)
         view.holes = list(self.holes)
         for batch in self.control_batches():
             if batch.base_offset >= first:

@@ -44,6 +44,8 @@ class Mirror:
         self.holes: list[OffsetRange] = list(log.holes)
         self.voters = list(log.voters.entries)
         self.kraft_versions = list(log.kraft_version.entries)
+        self.header_offset: Offset = log.header_offset
+        """The end of the snapshot whose header was read last; a truncation may cut it."""
 
     def begin_epoch(self, epoch: Epoch, offset: Offset) -> None:
         """An epoch begins; one that has no records is not remembered."""
@@ -69,6 +71,12 @@ class Mirror:
                 for record in batch.records():
                     self.note(record.offset, decode_control(record))
 
+    def read_header(self, snapshot_id: OffsetAndEpoch, controls: Sequence[object]) -> None:
+        """The header of a snapshot tells all that was in force at its end."""
+        self.header_offset, self.voters, self.kraft_versions = snapshot_id.offset, [], []
+        for control in controls:
+            self.note(snapshot_id.offset - 1, control)
+
     def note(self, offset: Offset, control: object) -> None:
         """Take voters or kraft.version from a control record."""
         if isinstance(control, VotersRecord):
@@ -82,6 +90,7 @@ class Mirror:
         self.end_offset, self.flushed_offset = end_offset, min(self.flushed_offset, end_offset)
         self.epoch_starts = [start for start in self.epoch_starts if start.start_offset < end_offset]
         self.holes = [hole for hole in self.holes if hole.start_offset < end_offset]
+        self.header_offset = min(self.header_offset, end_offset)
         self.forget_controls(end_offset)
 
     def forget_controls(self, end_offset: Offset) -> None:
@@ -107,9 +116,7 @@ class Mirror:
         self.start_offset = self.end_offset = self.flushed_offset = snapshot_id.offset
         self.epoch_starts, self.holes = [], []
         self.snapshots = sorted({snapshot_id, *(kept for kept in self.snapshots if kept >= snapshot_id)})
-        self.voters, self.kraft_versions = [], []
-        for control in controls:
-            self.note(snapshot_id.offset - 1, control)
+        self.read_header(snapshot_id, controls)
 
     def lose(self, snapshot_id: OffsetAndEpoch) -> None:
         """A snapshot is gone. Where it was the whole log, its epoch still is that of the last record."""
@@ -277,7 +284,7 @@ class LogRules(RuleSet):
         log.holes, log.epoch_starts = list(event.holes), list(event.epoch_starts)
         log.end_offset = log.flushed_offset = max(log.end_offset, event.end_offset)
         behind = [kept.offset for kept in log.snapshots if kept.offset <= log.end_offset]
-        first = max([log.start_offset, *behind])
+        first = max([log.start_offset, log.header_offset, *behind])
         log.forget_controls(first)
         log.read_controls(event.control_batches, behind=first)
 
@@ -286,9 +293,8 @@ class LogRules(RuleSet):
         if snapshot_id not in log.snapshots:
             log.snapshots = sorted([*log.snapshots, snapshot_id])
         log.begin_at(snapshot_id)
-        log.holes, log.voters, log.kraft_versions = list(event.holes), [], []
-        for control in event.controls:
-            log.note(snapshot_id.offset - 1, control)
+        log.holes = list(event.holes)
+        log.read_header(snapshot_id, event.controls)
         log.read_controls(event.control_batches, behind=snapshot_id.offset)
 
     def _installed(self, event: ev.SnapshotInstalled, now_ms: int) -> None:

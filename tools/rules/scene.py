@@ -166,7 +166,7 @@ class Scene:
         if kind in DISK_EVENTS:
             end_offset = max(log.end_offset, event.end_offset if kind is ev.Repaired else 0)
             behind = [snapshot.offset for snapshot in log.snapshots if snapshot.offset <= end_offset]
-            first = max([log.start_offset, *behind])
+            first = max([log.start_offset, log.header_offset, *behind])
             self.voters_changed = self.voters.hear(event, first)
         self.answered = None
         if kind is ev.ResponseReceived or kind is ev.RequestFailed:

@@ -141,7 +141,7 @@ class VotersByOffset:
     def hear(self, event: Any, first_offset: Offset) -> bool:
         """Follow what the disk has done; return whether that may have changed anything.
 
-        The log before `first_offset`, where snapshots stand, of which a repair tells too, was known before.
+        The log before `first_offset`, where snapshots stand or stood, of which a repair tells too, was known before.
         """
         match event:
             case ev.LogTruncated():
