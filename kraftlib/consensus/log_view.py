@@ -57,7 +57,7 @@ class LogView:
     voters: History[VoterSet]
     kraft_version: History[int]
     header_offset: Offset = 0
-    """End of the snapshot whose header told voters and kraft.version. It may be lost since: what it told stays true."""
+    """End of the snapshot whose header told voters and kraft.version. It is believed even if it is lost since."""
 
     @classmethod
     def build(
