@@ -43,7 +43,7 @@ from kraftlib.coordination.messages import (
     Transact,
 )
 from kraftlib.coordination.questions import answer, full_state
-from kraftlib.coordination.sessions import Session
+from kraftlib.coordination.sessions import RESULTS_MAX, Session
 from kraftlib.coordination.state import State
 from kraftlib.errors import ProtocolError
 from kraftlib.runtime.committed import CommittedRecord
@@ -133,14 +133,14 @@ class ServiceMachine(StateMachine):
             reason = f"acknowledged={acknowledged}: call {acknowledged - 1} has not come yet"
             return encode(Result(status=Status.REFUSED, reason=reason, offset=offset))
         session.acknowledge(acknowledged)
-        if number and not session.has_room(2 if isinstance(command.body, Release) else 1):
-            reason = "the session has left too many results unacknowledged"
-            return encode(Result(status=Status.REFUSED, reason=reason, offset=offset))
         try:
+            if number and not session.has_room(2 if isinstance(command.body, Release) else 1):
+                raise RuleError("the session has left too many results unacknowledged")
             result = encode(self._carry_out(session, command, offset))
         except RuleError as error:
             result = encode(Result(status=Status.REFUSED, reason=str(error), offset=offset))
-        if number and session.id in self._state.sessions.live:
+        # One that was refused for want of room is kept, too: it must not be done if it comes again.
+        if number and session.id in self._state.sessions.live and len(session.results) < 2 * RESULTS_MAX:
             session.keep(number, result)
         return result
 

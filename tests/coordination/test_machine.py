@@ -36,6 +36,7 @@ from kraftlib.coordination.messages import (
     KeepAlive,
     OpenSession,
     Release,
+    Result,
     Selector,
     Status,
     Transact,
@@ -93,6 +94,16 @@ def test_a_session_that_acknowledges_nothing_is_refused_and_goes_on_once_it_does
     assert driver.put(A, "k").status == Status.REFUSED
     assert driver.ask(Ask.KEYS, "k").rows == before
     assert driver.send(A, KeepAlive(), number=RESULTS_MAX + 2, acknowledged=RESULTS_MAX + 2).status == Status.OK
+
+
+def test_a_call_that_was_refused_for_want_of_room_is_not_done_when_it_comes_again(driver: Driver) -> None:
+    for _ in range(RESULTS_MAX):
+        driver.put(A, "k")
+    refused = driver.put(A, "late")
+    assert driver.send(A, KeepAlive(), number=RESULTS_MAX + 2, acknowledged=500).status == Status.OK
+    again = driver.send(A, Transact(then=(Operation(do=Do.PUT, key="late"),)), number=RESULTS_MAX + 1)
+
+    assert (again, driver.value("late")) == (refused, None)
 
 
 def test_with_a_session_end_its_ephemeral_keys_and_its_bids_and_nothing_else(driver: Driver) -> None:
@@ -173,7 +184,8 @@ def test_calls_that_are_given_up_count_as_results(driver: Driver) -> None:
     for number in range(RESULTS_MAX):
         driver.send(A, Release(number=number + 1), number=2 * RESULTS_MAX + number)
     (session,) = [one for one in driver.machine._state.sessions.live.values() if one.id == A]
-    assert len(session.results) == RESULTS_MAX
+    kept = [decode(Result, result).status for result in session.results.values()]
+    assert len(kept) - kept.count(Status.REFUSED) == RESULTS_MAX
     assert driver.send(A, KeepAlive(), number=4 * RESULTS_MAX).status == Status.REFUSED
 
 

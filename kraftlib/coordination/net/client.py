@@ -54,9 +54,6 @@ FINAL: Final = frozenset(
 )
 """Errors that a further attempt would meet again."""
 
-IN_DOUBT: Final = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.UNKNOWN_SERVER_ERROR})
-"""Errors after which the command may be applied all the same."""
-
 BUSY: Final = frozenset({ErrorCode.THROTTLING_QUOTA_EXCEEDED, ErrorCode.KAFKA_STORAGE_ERROR})
 """Errors of the leader, which every replica would pass on."""
 
@@ -188,8 +185,7 @@ class ClientAccess:
         """Ask once; None, if another attempt may do better. Raises: an error that another attempt would meet again."""
         try:
             connection = await self.connection()
-            left_ms = min(ATTEMPT_MS, attempts.left_ms())
-            answer: Any = await self.ask(connection, request(left_ms), response_class, attempts)
+            answer: Any = await self.ask(connection, request(attempts.next_ms()), response_class, attempts)
         except LostError as error:
             attempts.reason = str(error)
             return None
@@ -200,7 +196,7 @@ class ClientAccess:
         if code in FINAL:
             raise refusal
         attempts.reason = f"{connection.endpoint}: {refusal}"
-        attempts.in_doubt |= code in IN_DOUBT
+        attempts.in_doubt |= isinstance(refusal, OutcomeUnknownError)
         if code in BUSY:
             await asyncio.sleep(PAUSE_S)
         else:
@@ -211,17 +207,14 @@ class ClientAccess:
         self, connection: Connection, request: Message, response_class: type[M], attempts: _Attempts | None = None
     ) -> M:
         """Ask over this connection. Raises: LostError."""
-        was_in_doubt = False if attempts is None else attempts.in_doubt
-        if attempts is not None:
-            attempts.in_doubt = True
+        attempts = attempts or _Attempts(timeout_ms=0)
+        was_in_doubt, attempts.in_doubt = attempts.in_doubt, True
         try:
             answer = await connection.ask(request, response_class, silence_s=SILENCE_S)
         except LostError as error:
-            if attempts is not None:
-                attempts.in_doubt = was_in_doubt or error.may_have_arrived
+            attempts.in_doubt = was_in_doubt or error.may_have_arrived
             raise
-        if attempts is not None:
-            attempts.in_doubt = was_in_doubt
+        attempts.in_doubt = was_in_doubt
         if answer.error_code == ErrorCode.NONE:  # type: ignore[attr-defined]
             self._failures = 0
         return answer
@@ -281,6 +274,7 @@ class _Attempts:
         self.in_doubt = False
         self.reason = "no replica has answered"
 
-    def left_ms(self) -> int:
-        """Return the time that is left."""
-        return max(1, round((self.deadline - self._loop.time()) * 1_000))
+    def next_ms(self) -> int:
+        """Return the time for the next one: of what is left, enough stays to ask another replica after an error."""
+        left_ms = (self.deadline - self._loop.time()) * 1_000
+        return min(ATTEMPT_MS, max(1, round(left_ms * 2 / 3)))

@@ -46,6 +46,7 @@ class LostError(Exception):
 class _Asked:
     correlation_id: int
     api_key: int
+    sent: float
     answer: asyncio.Future[Message]
 
 
@@ -99,17 +100,16 @@ class Connection:
         self._last_id = (self._last_id + 1) & 0x7FFFFFFF
         frame = encode_request(request, version=0, correlation_id=self._last_id, client_id=CLIENT_ID)
         loop = asyncio.get_running_loop()
-        asked = _Asked(self._last_id, request.api_key, loop.create_future())
+        asked = _Asked(self._last_id, request.api_key, loop.time(), loop.create_future())
         self._asked.append(asked)
         self._writer.write(framed(frame))
-        sent = loop.time()
-        while True:
-            due = max(sent, self._heard) + silence_s
-            done, _ = await asyncio.wait((asked.answer,), timeout=due - loop.time())
-            if done:
-                return cast(M, asked.answer.result())
-            if loop.time() >= max(sent, self._heard) + silence_s:
+        while not asked.answer.done():
+            # It owes the first answer longest, also where the caller of that has gone.
+            left_s = max(self._asked[0].sent, self._heard) + silence_s - loop.time()
+            if left_s <= 0:
                 self.lose(f"no answer within {silence_s:.1f} s")
+            await asyncio.wait((asked.answer,), timeout=left_s)
+        return cast(M, asked.answer.result())
 
     def lose(self, reason: str) -> None:
         """Break it off: all that wait get a LostError."""

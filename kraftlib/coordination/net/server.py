@@ -28,7 +28,7 @@ from kraftlib.runtime.net.transport import Peer, Work
 from kraftlib.wire.apis import APIS, ErrorCode, PrivateApiKey
 from kraftlib.wire.messages.call import CallRequest, CallResponse
 from kraftlib.wire.messages.query import QueryRequest, QueryResponse
-from kraftlib.wire.messages.watch import WatchRequest, WatchResponse
+from kraftlib.wire.messages.watch import FROM_NOW, WatchRequest, WatchResponse
 
 T = TypeVar("T")
 Answering = Callable[[], Coroutine[Any, Any, Message]]
@@ -41,9 +41,6 @@ WAITING_MAX_BYTES: Final = 64 * 1024 * 1024
 
 OVERHEAD_BYTES: Final = 8 * 1024
 """The size of a request that waits, beside its own bytes."""
-
-FROM_NOW: Final = -2
-"""The `since` of a watch that begins now."""
 
 
 class AccessServer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Coroutine, Sequence
 from functools import partial
@@ -17,10 +18,11 @@ from kraftlib.errors import (
     BacklogFullError,
     ClosedError,
     ConfigError,
-    KraftError,
     NotLeaderError,
+    OutcomeUnknownError,
     RecordTooLargeError,
     RefusedError,
+    ReplicaFailedError,
     TimedOutError,
     UnavailableError,
 )
@@ -31,6 +33,8 @@ from kraftlib.runtime.client.proposing import engine_future
 from kraftlib.runtime.waiters import COMMITTED
 from kraftlib.types import Epoch, Offset
 from kraftlib.wire.bounds import CHANGES
+
+logger = logging.getLogger("kraftlib.runtime")
 
 TICK_MIN_S: Final = 0.025
 TICK_MAX_S: Final = 0.1
@@ -191,6 +195,7 @@ class Service:
     async def _expire(self) -> None:
         """As leader propose what is over, once all records from before the epoch are applied."""
         caught_up: Epoch = -1
+        told = ""
         while True:
             await asyncio.sleep(min(max(TICK_MIN_S, self._look_s / TICK_SHARE), TICK_MAX_S))
             epoch = self._node.appends.epoch
@@ -202,8 +207,11 @@ class Service:
                     await self._propose_due(epoch)
             except ClosedError:
                 return
-            except (KraftError, TimeoutError):
+            except (NotLeaderError, BacklogFullError, OutcomeUnknownError, ReplicaFailedError, TimeoutError):
                 continue  # leadership is lost, or the backlog is full: the next tick tries again
+            except Exception as error:  # it is the machine's, whose next look may succeed
+                if told != (told := repr(error)):
+                    logger.error("the machine fails to say what has expired: %s", told, exc_info=error)
 
     async def _propose_due(self, epoch: Epoch) -> None:
         began_s = time.perf_counter()

@@ -21,15 +21,13 @@ from kraftlib.proposals.outcomes import error_of
 from kraftlib.types import Offset
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.bounds import PROPOSED_BYTES, WATCHES
-from kraftlib.wire.messages.watch import WatchRequest, WatchResponse
+from kraftlib.wire.messages.watch import FROM_NOW, WatchRequest, WatchResponse
 
 if TYPE_CHECKING:
     from kraftlib.coordination.net.client import ClientAccess
 
 WAIT_MS: Final = 2_000
 """A pull that finds nothing is answered after this time."""
-
-FROM_NOW: Final = -2
 
 
 @attrs.define(eq=False)

@@ -5,9 +5,14 @@ All watches of a client go in one request. A further request over the same conne
 
 from __future__ import annotations
 
+from typing import Final
+
 from kraftlib.codec.declared import Message, Struct, array, binary, boolean, int16, int32, int64, message, string
 from kraftlib.frozen import frozen
 from kraftlib.wire.bounds import CHANGES, QUESTION_BYTES, WATCHES
+
+FROM_NOW: Final = -2
+"""The `since` of a watch that begins now."""
 
 
 @message(kind="request", api_key=30_006, versions="0", flexible="0+")

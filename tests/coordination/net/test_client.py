@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -11,11 +13,17 @@ from kraftlib.coordination.access import BEFORE_ALL, STALE, AtLeast
 from kraftlib.coordination.net.client import PAUSE_MAX_S, connect
 from kraftlib.errors import ClosedError, ConfigError, OutcomeUnknownError, RefusedError, TimedOutError, UnavailableError
 from kraftlib.runtime.client.raft_client import RaftClient
+from kraftlib.runtime.net.api_versions import ASKED
+from kraftlib.runtime.net.framing import FrameReader, framed
 from kraftlib.security.access import AccessConfig
 from kraftlib.security.limits import TcpLimits
 from kraftlib.types import Endpoint, parse_endpoint
+from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.bounds import PROPOSED_BYTES, QUESTION_BYTES
+from kraftlib.wire.frames import decode_request, encode_response
+from kraftlib.wire.messages.call import CallRequest, CallResponse
 from tests.coordination.net.test_arrivals import Frail
+from tests.coordination.net.test_connection import versions
 from tests.coordination.net.ways import CALL_MS, EVERYTHING, Caller, addition, putting, question, replicas, value
 from tests.ports import free_ports
 from tests.runtime.quorum import until
@@ -159,6 +167,46 @@ async def test_replicas_that_all_answer_with_errors_are_asked_ever_more_slowly(m
         watching = asyncio.create_task(anext(access.watch(EVERYTHING, BEFORE_ALL)))
         await until(lambda: PAUSE_MAX_S in pauses)
         watching.cancel()
+
+
+@contextlib.asynccontextmanager
+async def server(error_code: int, asked: list[int]) -> AsyncIterator[Endpoint]:
+    """A server that answers every Call with `error_code`; `asked` has the times that the requests gave."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        frames = FrameReader(1_000_000)
+        while data := await reader.read(10_000):
+            frames.feed(data)
+            while (frame := frames.next_frame()) is not None:
+                request = decode_request(frame)
+                if isinstance(request.message, CallRequest):
+                    asked.append(request.message.timeout_ms)
+                    answer = CallResponse(offset=7, error_code=error_code)
+                    writer.write(framed(encode_response(answer, version=0, correlation_id=request.correlation_id)))
+                else:
+                    writer.write(framed(encode_response(versions(), version=ASKED, correlation_id=0)))
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
+        yield Endpoint("127.0.0.1", listening.sockets[0].getsockname()[1])
+
+
+async def test_a_replica_without_a_leader_is_given_less_time_than_there_is_so_another_one_can_be_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It answers at the end of the time that it is given: the caller would have gone, and asked it again and again."""
+    monkeypatch.setattr("kraftlib.coordination.net.client.random.shuffle", lambda servers: None)
+    asked: list[int] = []
+    alone, well = server(ErrorCode.NOT_LEADER_OR_FOLLOWER, asked), server(0, [])
+    async with alone as first, well as second, connect([first, second]) as access:
+        assert (await access.call(b"x", timeout_ms=1_500)).offset == 7
+    assert 0 < asked[0] <= 1_000
+
+
+async def test_an_error_that_is_not_known_leaves_the_outcome_open() -> None:
+    async with server(999, []) as place, connect([place]) as access:
+        with pytest.raises(OutcomeUnknownError, match="is not known"):
+            await access.call(b"x", timeout_ms=300)
 
 
 async def test_where_nobody_listens_nothing_was_appended() -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.coordination.net.client import connect
-from kraftlib.coordination.net.connection import LostError, connected_to
+from kraftlib.coordination.net.connection import Connection, LostError, connected_to
 from kraftlib.coordination.net.replica import open
 from kraftlib.errors import RefusedError
 from kraftlib.runtime.net.api_versions import ASKED, SERVICE
@@ -21,6 +23,7 @@ from kraftlib.wire.frames import decode_request, encode_response
 from kraftlib.wire.messages.api_versions import ApiVersionsResponse
 from kraftlib.wire.messages.call import CallRequest, CallResponse
 from tests.coordination.net.ways import EVERYTHING, Caller, replicas, value
+from tests.runtime.quorum import PATIENCE_S
 from tests.security.authority import Authority
 
 SECRET = "a secret of sixteen characters"
@@ -138,6 +141,37 @@ async def test_a_server_that_says_nothing_is_given_up() -> None:
     with pytest.raises(LostError, match=r"no answer within 0\.1 s") as lost:
         await ask(silence_s=0.1)
     assert lost.value.may_have_arrived
+
+
+async def test_a_server_that_says_nothing_is_given_up_though_every_caller_leaves_before() -> None:
+    async def call_again_and_again(connection: Connection) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await connection.ask(CallRequest(command=b"x"), CallResponse, silence_s=0.2)
+
+    async with silent() as connection, asyncio.timeout(PATIENCE_S):
+        with pytest.raises(LostError, match=r"no answer within 0\.2 s"):
+            await call_again_and_again(connection)
+
+
+@contextlib.asynccontextmanager
+async def silent() -> AsyncIterator[Connection]:
+    """A connection to a server that answers ApiVersions, and nothing else."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1_000)
+        writer.write(framed(encode_response(versions(), version=ASKED, correlation_id=0)))
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        place = Endpoint("127.0.0.1", server.sockets[0].getsockname()[1])
+        connection = await connected_to(place, tls=None, sasl=None, timeout_s=20)
+        try:
+            yield connection
+        finally:
+            await connection.close()
 
 
 async def test_a_close_does_not_wait_for_a_server_that_reads_no_more() -> None:

@@ -11,14 +11,14 @@ import pytest
 from kraftlib.coordination.access import BEFORE_ALL
 from kraftlib.coordination.net import server
 from kraftlib.coordination.net.connection import Connection, LostError, connected_to
-from kraftlib.coordination.net.server import FROM_NOW, WAIT_MAX_MS
+from kraftlib.coordination.net.server import WAIT_MAX_MS
 from kraftlib.errors import LocalProtocolError, RemoteProtocolError
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.bounds import QUESTION_BYTES
 from kraftlib.wire.frames import decode_request, encode_request
 from kraftlib.wire.messages.call import CallRequest, CallResponse
 from kraftlib.wire.messages.query import QueryRequest, QueryResponse
-from kraftlib.wire.messages.watch import WatchRequest, WatchResponse
+from kraftlib.wire.messages.watch import FROM_NOW, WatchRequest, WatchResponse
 from tests.coordination.net.ways import EVERYTHING, Caller, Replicas, question, replicas
 
 

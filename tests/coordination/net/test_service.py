@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kraftlib.coordination.access import BEFORE_ALL
+from kraftlib.coordination.machine import ServiceMachine
 from kraftlib.coordination.messages import Do, Transact
 from kraftlib.coordination.net.client import connect
 from kraftlib.coordination.net.service import Pull, Service
@@ -40,6 +41,35 @@ async def test_a_session_that_is_not_renewed_loses_its_ephemeral_keys_through_a_
             await deleted.wait()
         watching.cancel()
         await lasting.add("sum")
+
+
+class Slips(ServiceMachine):
+    """A machine that cannot say at first what is over."""
+
+    asked = 0
+
+    def due(self, epoch: int, now_ms: int) -> Sequence[bytes]:
+        self.asked += 1
+        if 2 <= self.asked <= 4:
+            raise KeyError("a slip")
+        return super().due(epoch, now_ms)
+
+
+async def test_a_machine_that_fails_to_say_what_is_over_is_asked_again_and_the_log_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """No session would end any more while this replica leads, and nobody would know why."""
+    machine = Slips()
+    async with replicas(1, machine=lambda node_id: machine) as quorum:
+        access = quorum.running[1]
+        caller = await Caller(access).begin(ttl_ms=100)
+        key = Transact.Operation(do=Do.PUT, key="mine", value=b"x", ephemeral=True)
+        await caller.transact(Transact(then=(key,)))
+        async with asyncio.timeout(PATIENCE_S):
+            while await value(access, "mine") is not None:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    told = [record.message for record in caplog.records if "a slip" in record.message]
+    assert told == ["the machine fails to say what has expired: KeyError('a slip')"]
 
 
 class Loading:
