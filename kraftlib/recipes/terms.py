@@ -58,7 +58,9 @@ class Term:
 
     async def __aenter__(self) -> Term:
         task = asyncio.current_task()
-        if task is not None:
+        if self._lost.is_set():
+            await self.end(None)
+        elif task is not None:
             self.bind(task)
         return self
 
@@ -68,8 +70,6 @@ class Term:
     def bind(self, task: asyncio.Task[object]) -> None:
         """Cancel `task` when the term is lost."""
         self._body, self._cancelling = task, task.cancelling()
-        if self._lost.is_set():
-            self._cancel_body()
 
     async def end(self, error: BaseException | None) -> None:
         """Release. Raises: TermLostError, if the body was cancelled, or has ended, after the term was lost."""

@@ -185,6 +185,26 @@ async def test_a_term_that_cannot_be_watched_is_lost_all_the_same_when_it_is_rep
                     await asyncio.sleep(60)
 
 
+async def test_a_term_that_is_lost_before_its_block_begins_says_so_and_cancels_nobody() -> None:
+    async with clients(1, ttl_ms=60_000) as (access, [kraft]):
+        term = await kraft.lease("x").take()
+        assert term is not None
+        access.end_session((await kraft.session()).id)
+        await term.wait_lost()
+        began = False
+
+        async def use() -> None:
+            nonlocal began
+            async with term:
+                began = True
+
+        using = asyncio.create_task(use())
+        await asyncio.wait([using])
+        assert not using.cancelled()
+        assert isinstance(using.exception(), TermLostError)
+        assert not began
+
+
 async def test_a_bid_that_was_replaced_before_its_answer_came_is_no_term() -> None:
     """The session lives, and was not sure of it for a while: that it is renewed does not say that its bid stands."""
     now = 0
