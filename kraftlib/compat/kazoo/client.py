@@ -6,13 +6,14 @@ from collections import defaultdict
 from typing import Any, Final
 
 import kazoo.client
-from kazoo.exceptions import ConfigurationError, UnimplementedError
+from kazoo.exceptions import ConfigurationError, ConnectionClosedError, UnimplementedError
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import Callback, EventType, WatchedEvent
 
 from kraftlib.compat.kazoo.connection import Connection
 from kraftlib.coordination.commands import TTL_MS_MAX, TTL_MS_MIN
 from kraftlib.coordination.net import client as net
+from kraftlib.errors import ClosedError
 from kraftlib.security.sasl import SaslConfig
 from kraftlib.security.tls import TlsConfig
 from kraftlib.types import Endpoint
@@ -69,6 +70,15 @@ class KazooClient(kazoo.client.KazooClient):
         for watchers in [*lost[0].values(), *lost[1].values()]:
             for watcher in list(watchers):
                 self.handler.dispatch_callback(Callback("watch", watcher, (told,)))
+
+    def _call(self, request: Any, async_object: Any) -> Any:
+        """Have a request carried out; in a fork of the process refuse it, where kazoo's client waits for ever."""
+        try:
+            self._connection.check_process()
+        except ClosedError as error:
+            async_object.set_exception(ConnectionClosedError(str(error)))
+            return False
+        return super()._call(request, async_object)
 
     def _endpoints(self) -> list[Endpoint]:
         return [Endpoint(host, port) for host, port in self.hosts]

@@ -32,8 +32,16 @@ from kraftlib.compat.kazoo.nodes import session_number
 from kraftlib.compat.kazoo.requests import Requests
 from kraftlib.compat.kazoo.watches import Watches
 from kraftlib.coordination.net.client import ClientAccess
-from kraftlib.errors import ClosedError, ConfigError, OutcomeUnknownError, RefusedError, SessionEndedError
+from kraftlib.errors import (
+    ConfigError,
+    KraftError,
+    OutcomeUnknownError,
+    RefusedError,
+    SessionEndedError,
+    UnavailableError,
+)
 from kraftlib.recipes.session import Session
+from kraftlib.runtime.client.home import Home
 from kraftlib.types import Endpoint
 
 CLOSE_S: Final = 3.0
@@ -74,6 +82,7 @@ class Connection:
         self._accesses: weakref.WeakSet[ClientAccess] = weakref.WeakSet()
         self._write_sock: Waker | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._home = Home()
         self._threads: list[Any] = []
         self._states: queue.SimpleQueue[tuple[str, Future[None]] | None] = queue.SimpleQueue()
 
@@ -81,7 +90,7 @@ class Connection:
 
     def start(self) -> None:
         """Begin to connect."""
-        self._loop = asyncio.new_event_loop()
+        self._loop, self._home = asyncio.new_event_loop(), Home()
         self._wake = asyncio.Event()
         self._sure = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -107,6 +116,10 @@ class Connection:
         if self._write_sock is not None:
             self._write_sock.is_closed = True
         self._write_sock = None
+
+    def check_process(self) -> None:
+        """Raises: ClosedError, in a fork of the process that has started it, where no thread would answer."""
+        self._home.check()
 
     def use(self, servers: Sequence[Endpoint]) -> None:
         """Ask these replicas from the next connection on."""
@@ -278,12 +291,8 @@ class Connection:
         result, failure = None, None
         try:
             result = await requests.carry_out(request)
-        except (KazooException, SessionEndedError, RefusedError, OutcomeUnknownError, ClosedError) as error:
+        except (KazooException, KraftError, TimeoutError) as error:
             failure = as_kazoo(error)
-        except ConfigError as error:
-            failure = BadArgumentsError(str(error))
-        except TimeoutError as error:
-            failure = ConnectionLoss(str(error))
         try:
             self._client._pending.remove(entry)
         except ValueError:
@@ -311,5 +320,7 @@ def as_kazoo(error: Exception) -> Exception:
         return error
     if isinstance(error, SessionEndedError):
         return SessionExpiredError(str(error))
+    if isinstance(error, ConfigError | RefusedError) and not isinstance(error, UnavailableError):
+        return BadArgumentsError(str(error))  # another attempt would meet it again
     # It was not carried out, or perhaps it was: kazoo has one name for both.
     return ConnectionLoss(str(error))

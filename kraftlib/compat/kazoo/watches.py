@@ -26,6 +26,9 @@ from kraftlib.types import Offset
 WATCHES_MAX: Final = 64
 """Of one connection."""
 
+PAUSE_S: Final = 0.5
+"""Before a watch that has failed is begun again."""
+
 
 @attrs.frozen
 class Place:
@@ -115,16 +118,19 @@ class Watches:
 
     async def _follow(self, place: Place, followed: _Followed, since: Offset, at: int) -> None:
         try:
-            async with aclosing(self._accesses[at].watch(place.selector, since)) as changes:  # type: ignore[type-var]
-                async for change in changes:
-                    event = _event(place, change, since, exists=followed.exists)
-                    if event is not None:
-                        self._tell(place, followed, event, change.offset)
-                    if not self._kept(place).get(place.path):
-                        break
-                    since = change.offset
-        except KraftError as error:
-            self._client.logger.warning("the watch of %s has ended: %s", place.path, error)
+            while True:
+                try:
+                    async with aclosing(self._accesses[at].watch(place.selector, since)) as changes:  # type: ignore[type-var]
+                        async for change in changes:
+                            event = _event(place, change, since, exists=followed.exists)
+                            if event is not None:
+                                self._tell(place, followed, event, change.offset)
+                            if not self._kept(place).get(place.path):
+                                return
+                            since = change.offset
+                except KraftError as error:
+                    self._client.logger.warning("the watch of %s is begun again: %s", place.path, error)
+                    await asyncio.sleep(PAUSE_S)
         finally:
             self._users[at] -= 1
             if self._places.get(place) is followed:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -13,13 +16,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kazoo.exceptions import ConfigurationError, UnimplementedError
+from kazoo.exceptions import (
+    BadArgumentsError,
+    ConfigurationError,
+    ConnectionClosedError,
+    ConnectionLoss,
+    UnimplementedError,
+)
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import _CONNECTION_DROP, _SESSION_EXPIRED
 from kazoo.protocol.states import KazooState
 
+import kraftlib
 from kraftlib.compat.kazoo import KazooClient
+from kraftlib.compat.kazoo.nodes import record_key
 from kraftlib.compat.kazoo.watches import WATCHES_MAX
+from kraftlib.coordination.messages import Do, Transact
 from kraftlib.errors import ConfigError
 from kraftlib.security.access import AccessConfig
 from tests.compat.kazoo_suite import Cluster
@@ -151,6 +163,42 @@ def test_more_data_watches_than_one_connection_has(cluster: Cluster) -> None:
             for path in paths:
                 changed.set_data(path, b"1")
         until(lambda: all(values == [b"0", b"1"] for values in seen.values()))
+
+
+def test_what_cannot_be_done_ends_neither_the_session_nor_in_attempts_without_end(cluster: Cluster) -> None:
+    async def spoil() -> None:
+        async with kraftlib.connect(",".join(server.address for server in cluster)) as kraft:
+            put = Transact.Operation(do=Do.PUT, key=record_key("/spoilt"), value=b"\x7f")
+            await (await kraft.session()).call(Transact(then=(put,)))
+
+    with started(cluster) as client:
+        session = client.client_id
+        too_large = client.transaction()
+        too_large.create("/half", b"x" * 600_000)
+        too_large.create("/other-half", b"x" * 600_000)
+        with pytest.raises(BadArgumentsError, match="is larger than"):
+            too_large.commit()
+        asyncio.run(spoil())
+        with pytest.raises(ConnectionLoss, match="not known to this release"):
+            client.get("/spoilt")
+        assert client.exists("/half") is None
+        assert client.client_id == session
+
+
+def test_a_forked_child_is_told_that_the_connection_is_not_there(cluster: Cluster) -> None:
+    with started(cluster) as client:
+        child = os.fork()
+        if child == 0:  # no exception may leave this branch: it would go on as a second pytest
+            status = 1
+            signal.alarm(20)
+            try:
+                client.get("/")
+            except ConnectionClosedError as error:
+                status = 0 if "is a fork of that" in str(error) else 2
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert client.exists("/") is not None
 
 
 def test_it_ends_while_there_is_no_quorum_to_ask(cluster: Cluster) -> None:

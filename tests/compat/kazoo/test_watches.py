@@ -16,6 +16,8 @@ from kazoo.security import OPEN_ACL_UNSAFE
 from kraftlib.compat.kazoo.tree import Tree
 from kraftlib.compat.kazoo.watches import WATCHES_MAX, Place, Watches
 from kraftlib.coordination import history
+from kraftlib.coordination.access import Change
+from kraftlib.errors import ClosedError, ConfigError
 from kraftlib.recipes.session import Session
 from tests.recipes.world import Troubled
 
@@ -123,6 +125,24 @@ async def test_a_change_that_a_reader_has_seen_is_not_told_to_it() -> None:
         await w.hears(("late", "CHANGED", "/a"))
         await w.do(SetData("/a", b"2", -1))
         await w.hears(("current", "CHANGED", "/a"))
+
+
+async def test_a_watch_that_fails_is_begun_again_where_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kraftlib.compat.kazoo.watches.PAUSE_S", 0.0)
+    async with world() as w:
+        await w.do(create("/a"))
+        whole, failures = w.access.watch, [ConfigError("the password file is not there"), ClosedError("closed")]
+
+        async def watch(selector: bytes, since: int | None) -> AsyncIterator[Change]:
+            if failures:
+                raise failures.pop()
+            async for change in whole(selector, since):
+                yield change
+
+        monkeypatch.setattr(w.access, "watch", watch)
+        await w.watch("/a")
+        await w.do(SetData("/a", b"1", -1))
+        await w.hears(("w", "CHANGED", "/a"))
 
 
 async def test_where_the_history_is_gone_the_difference_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
