@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -76,7 +76,7 @@ class Relay:
 async def measure_catch_up(directory: Path, mib: int, *, say: Callable[[str], object]) -> dict[str, Any]:
     """Return what was sent, and how often the observer was killed."""
     say(f"writing a snapshot of {mib} MiB")
-    snapshot_id = _prepare(directory / "voter", mib)
+    snapshot_id = prepare_snapshot(directory / "voter", _values(mib))
     format_directory(directory / "observer", node_id=OBSERVER, cluster_id="bench", static_voters=[VOTER])
     size = (directory / "voter" / names.PARTITION_DIRECTORY / names.checkpoint_name(snapshot_id)).stat().st_size
     relay = Relay()
@@ -159,8 +159,13 @@ class _Child:
             await asyncio.wait([self._reading])
 
 
-def _prepare(directory: Path, mib: int) -> OffsetAndEpoch:
-    """Make the directory of a voter that has nothing but a snapshot and an empty log behind it."""
+def _values(mib: int) -> Iterator[list[bytes]]:
+    for _ in range((mib << 20) // (VALUE_BYTES * VALUES_AT_ONCE) + 1):
+        yield [os.urandom(VALUE_BYTES)] * VALUES_AT_ONCE
+
+
+def prepare_snapshot(directory: Path, batches: Iterable[list[bytes]]) -> OffsetAndEpoch:
+    """Make the directory of a voter that has nothing but a snapshot of these values and an empty log behind it."""
     format_directory(directory, node_id=VOTER, cluster_id="bench", static_voters=[VOTER])
     opened = open_directory(RaftConfig(node_id=VOTER, cluster_id="bench", directory=directory))
     log = opened.log
@@ -169,8 +174,8 @@ def _prepare(directory: Path, mib: int) -> OffsetAndEpoch:
     snapshot_id = OffsetAndEpoch(offset=1, epoch=1)
     sink = log.create_snapshot(snapshot_id)
     writer = SnapshotWriter(sink.write, epoch=1, last_contained_log_timestamp=TIMESTAMP_MS)
-    for _ in range((mib << 20) // (VALUE_BYTES * VALUES_AT_ONCE) + 1):
-        writer.append([os.urandom(VALUE_BYTES)] * VALUES_AT_ONCE)
+    for values in batches:
+        writer.append(values)
     writer.freeze()
     sink.freeze()
     log.delete_before(snapshot_id)

@@ -14,7 +14,7 @@ import json
 import secrets
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +29,8 @@ from tools.bench.certificate import make_certificate
 from tools.bench.failover import measure_failover, summary
 from tools.bench.hostile import as_text as hostile_as_text
 from tools.bench.hostile import measure_hostile
+from tools.bench.large import as_text as large_as_text
+from tools.bench.large import measure_log, measure_state
 from tools.bench.machine import Machine, measure, median_of
 from tools.bench.observers import as_text as observers_as_text
 from tools.bench.observers import measure_observers
@@ -40,6 +42,9 @@ ATTEMPTS: Final = 3
 VALUE_BYTES: Final = 100
 TLS: Final = "+tls"
 """After the name of an engine: its replicas speak mutual TLS."""
+
+
+Measure = Callable[..., Coroutine[Any, Any, dict[str, Any]]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,6 +89,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="instead: the bytes sent until a replica that is killed every 2 s has a snapshot of so many MiB",
     )
     parser.add_argument(
+        "--large-log", type=_numbers, metavar="MIB,MIB", help="instead: the cost of logs of so many MiB, and its slope"
+    )
+    parser.add_argument(
+        "--large-state", type=_numbers, metavar="KEYS,KEYS", help="instead: the cost of so many keys, and its slope"
+    )
+    parser.add_argument(
         "--observers",
         type=lambda text: [int(part) for part in text.split(",")],
         metavar="N,N",
@@ -113,7 +124,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _numbers(text: str) -> list[int]:
     numbers = [int(part) for part in text.split(",")]
     if min(numbers) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: at least one caller")
+        raise argparse.ArgumentTypeError(f"{text!r}: at least 1 each")
     return numbers
 
 
@@ -130,6 +141,10 @@ def run(options: argparse.Namespace) -> int:
         return _run_storage(options)
     if options.catch_up is not None:
         return _run_catch_up(options)
+    if options.large_log is not None:
+        return _run_large(options, measure_log, options.large_log, "mib", 100 << 10)
+    if options.large_state is not None:
+        return _run_large(options, measure_state, options.large_state, "keys", 10_000_000)
     if options.observers is not None:
         return _run_observers(options)
     if options.hostile is not None:
@@ -197,6 +212,20 @@ def _run_catch_up(options: argparse.Namespace) -> int:
             measure_catch_up(Path(directory), options.catch_up, say=lambda line: print(line, file=sys.stderr))
         )
     print(json.dumps(found) if options.output == "json" else catch_up_as_text(found))
+    return 0
+
+
+def _run_large(options: argparse.Namespace, measured: Measure, sizes: Sequence[int], by: str, at: int) -> int:
+    with tempfile.TemporaryDirectory(prefix="kraftlib-bench-", dir=options.directory) as directory:
+        rows = []
+        for size in sizes:
+            rows.append(
+                asyncio.run(measured(Path(directory), size, say=lambda line: print(line, file=sys.stderr, flush=True)))
+            )
+            if options.output == "json":
+                print(json.dumps(rows[-1]), flush=True)
+    if options.output == "text":
+        print(large_as_text(rows, by, at))
     return 0
 
 
