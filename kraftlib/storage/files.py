@@ -14,6 +14,7 @@ import errno
 import os
 import stat
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -40,6 +41,8 @@ _KINDS: Final = {
     stat.S_IFBLK: "a device",
     stat.S_IFCHR: "a device",
 }
+LARGE_BYTES: Final = 64 << 20
+"""It takes more than ten milliseconds to free a file of this size."""
 _WRITEV_MAX: Final = 1_024
 _FALLOC_FL_KEEP_SIZE: Final = 1
 _SYNC_FILE_RANGE_WRITE: Final = 2
@@ -218,6 +221,25 @@ def remove(path: Path) -> bool:
         except FileNotFoundError:
             return False
         return True
+
+
+def remove_beside(path: Path) -> None:
+    """Remove a file as `remove` does; a large one gives its space back on a thread of its own.
+
+    To free 1 GiB takes a fifth of a second on ext4, and the caller's next sync would stand behind that.
+    """
+    try:
+        descriptor = os.open(path, READ)
+    except OSError:  # it is gone, or another kind of file
+        remove(path)
+        return
+    with ExitStack() as closing:
+        closing.callback(os.close, descriptor)
+        remove(path)
+        if os.fstat(descriptor).st_size >= LARGE_BYTES:
+            with suppress(RuntimeError):  # no thread can be had: the space is given back here
+                threading.Thread(target=os.close, args=(descriptor,), name="kraftlib-free", daemon=True).start()
+                closing.pop_all()
 
 
 def sync_directory(path: Path) -> None:

@@ -4,6 +4,7 @@ import errno
 import os
 import socket
 import stat
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -240,3 +241,48 @@ def test_a_file_is_cut_and_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(os, "fsync", noting)
     files.cut(path, 4)
     assert (path.read_bytes(), sizes) == (b"0123", [4])
+
+
+def test_a_large_file_gives_its_space_back_on_a_thread_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small, large, fifo = tmp_path / "small", tmp_path / "large", tmp_path / "fifo"
+    small.write_bytes(b"data")
+    large.touch()
+    os.truncate(large, files.LARGE_BYTES)
+    os.mkfifo(fifo)
+    closed: list[tuple[int, int]] = []
+    close = os.close
+
+    def noting(descriptor: int) -> None:
+        closed.append((os.fstat(descriptor).st_size, threading.get_ident()))
+        close(descriptor)
+
+    monkeypatch.setattr(os, "close", noting)
+    for path in (small, large, fifo, tmp_path / "missing"):
+        files.remove_beside(path)
+    assert os.listdir(tmp_path) == []
+    for thread in threading.enumerate():
+        if thread.name == "kraftlib-free":
+            thread.join(60)
+
+    sizes = dict(closed)
+    assert sizes[4] == threading.get_ident() != sizes[files.LARGE_BYTES]
+
+
+def test_a_large_file_is_removed_also_where_no_thread_can_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    large = tmp_path / "large"
+    large.touch()
+    os.truncate(large, files.LARGE_BYTES)
+    before = os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else []
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", none_left)
+        files.remove_beside(large)
+
+    assert not large.exists()
+    assert before == (os.listdir("/proc/self/fd") if before else [])

@@ -146,7 +146,7 @@ class OpenFiles:
         Only files that were condemned before the flush began: the file in which the log goes on is durable then.
         """
         for _ in range(condemned_count):
-            files.remove(self._condemned.popleft())
+            files.remove_beside(self._condemned.popleft())
         ahead, size = self._settings.reserve_bytes, active.size
         if ahead and size + ahead // 2 > self._reserved and not self._sealed:
             self._reserved = size + ahead
