@@ -1,11 +1,15 @@
 """`dev.py bench --large-log MIB,MIB` and `--large-state KEYS,KEYS`: the cost of size at several sizes, and its slope.
 
 A voter leads alone and commits a small record every 10 ms; it and the replica that joins it are processes of their own.
-With a log, the leader has so many MiB of records and no snapshot: how long does it take to open after a clean end and
-after `kill -9`, how long does an observer with an empty directory take to fetch all of it, what memory do both use, and
-what do commits take meanwhile? With a state, the leader has so many keys with values of 1,000 bytes in a snapshot, and
-no records behind it: how long until it has loaded them, how long does a new snapshot take, and how long until an
-observer has fetched and loaded it? A straight line through each column says what a size beyond them would cost.
+
+With a log, the leader has so many MiB of records and no snapshot. It opens its directory after a clean end and after
+`kill -9`, and an observer with an empty directory fetches the whole log.
+
+With a state, the leader has so many keys with values of 1,000 bytes in a snapshot, and no records behind it. It loads
+them and takes a new snapshot, and an observer fetches and loads that.
+
+The memory of both and the latency of the commits are shown beside the times. A straight line through the figures of all
+sizes gives those of a larger one.
 """
 
 from __future__ import annotations
