@@ -51,7 +51,10 @@ def _connected(hosts: str, auth_file: str | None, timeout_ms: int) -> Any:
             auth = [("digest", Path(auth_file).read_text(encoding="utf-8").strip())]
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"--auth-file {auth_file}: {error}") from error
-    client = KazooClient(hosts=hosts, auth_data=auth)
+    try:
+        client = KazooClient(hosts=hosts, auth_data=auth)
+    except ValueError as error:
+        raise ConfigError(f"{hosts!r} must name the servers of ZooKeeper, HOST:PORT,…: {error}") from error
     try:
         client.start(timeout=timeout_ms / 1_000)
     except KazooTimeoutError as error:

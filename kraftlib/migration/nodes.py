@@ -11,7 +11,7 @@ from kraftlib.compat.kazoo.source import Source
 from kraftlib.errors import ConfigError
 
 SHOWN_MAX: Final = 80
-DAMAGE: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+DAMAGE: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
 """Python raises these where a node is not as it should be. A ConfigError is a ValueError."""
 
 

@@ -25,3 +25,9 @@ def test_a_server_that_is_not_there_and_a_file_that_cannot_be_read_are_named(tmp
         reader("127.0.0.1:2", "/", timeout_ms=300).__enter__()
     with pytest.raises(ConfigError, match=r"--auth-file .*nobody"):
         reader("127.0.0.1:2", "/", auth_file=str(tmp_path / "nobody"), timeout_ms=300).__enter__()
+
+
+@pytest.mark.parametrize("hosts", ["", "10.0.0.9:x", "[::1"])
+def test_addresses_that_are_none_are_refused(hosts: str) -> None:
+    with pytest.raises(ConfigError, match=r"must name the servers of ZooKeeper, HOST:PORT"):
+        reader(hosts, "/", timeout_ms=300).__enter__()

@@ -147,6 +147,7 @@ def test_a_place_without_kafka_is_refused() -> None:
         ("/brokers/topics/orders", b"[1]", "it is no object"),
         ("/brokers/topics/orders/partitions/0/state", {"leader_epoch": 1, "isr": [3]}, "not among the replicas"),
         ("/brokers/topics/orders/partitions/0/state", {"leader_epoch": 1, "isr": []}, "not among the replicas"),
+        ("/brokers/topics/orders/partitions/0/state", b'{"leader_epoch": 1e400, "isr": [1]}', "infinity"),
         ("/config/users/ann%20b", {"config": {"SCRAM-SHA-256": "salt=x"}}, "ann%20b"),
         ("/config/clients/c2", {"config": {"consumer_byte_rate": "many"}}, "many"),
         ("/kafka-acl/Topic/orders", {"acls": [{"principal": "User:a", "host": "*"}]}, "operation"),
