@@ -136,15 +136,14 @@ class Connection:
             data = await self._reader.read(READ_BYTES)
             if not data:
                 raise ConnectionResetError("it closed the connection")
+            self._heard = asyncio.get_running_loop().time()
             self._frames.feed(data)
         return frame
 
     async def _read(self) -> None:
-        loop = asyncio.get_running_loop()
         try:
             while True:
                 frame = await self._frame()
-                self._heard = loop.time()
                 if not self._asked:
                     raise ConnectionResetError("it answers what was not asked")
                 asked = self._asked[0]  # it stays there until its answer is right: otherwise it is told of the loss

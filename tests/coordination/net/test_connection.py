@@ -155,6 +155,24 @@ async def test_a_server_that_says_nothing_is_given_up_though_every_caller_leaves
             await call_again_and_again(connection)
 
 
+async def test_a_server_whose_answer_comes_slowly_is_not_given_up() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1_000)
+        writer.write(framed(encode_response(versions(), version=ASKED, correlation_id=0)))
+        await reader.read(1_000)
+        answer = framed(RIGHT)
+        for at in range(0, len(answer), len(answer) // 5 + 1):
+            await asyncio.sleep(0.5)
+            writer.write(answer[at : at + len(answer) // 5 + 1])
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        place = Endpoint("127.0.0.1", server.sockets[0].getsockname()[1])
+        connection = await connected_to(place, tls=None, sasl=None, timeout_s=20)
+        assert (await connection.ask(CallRequest(command=b"x"), CallResponse, silence_s=2.0)).offset == 7
+        await connection.close()
+
+
 @contextlib.asynccontextmanager
 async def silent() -> AsyncIterator[Connection]:
     """A connection to a server that answers ApiVersions, and nothing else."""
