@@ -277,6 +277,11 @@ class Executor:
             self.leader = self.core.leader_and_epoch
             self._metrics.role_changed(role)
 
+    def leadership_over(self) -> None:
+        """Note that this replica leads no more: it may have been announced when the core had resigned already."""
+        self.note_role()
+        self.leader = self.core.leader_and_epoch
+
     def leader_announced(self, leader: LeaderAndEpoch) -> None:
         """Note the leader, and tell the owner."""
         self.note_role()

@@ -70,6 +70,10 @@ class Turns(Protocol):
         """Note the leader."""
         ...
 
+    def leadership_over(self) -> None:
+        """Note that this replica leads no more."""
+        ...
+
 
 StateAction = act.TakeSnapshot | act.QuarantineState | act.ReloadState
 """The actions on the state of the state machine."""
@@ -320,7 +324,7 @@ class Performer:
     def _refuse_appends(self, action: act.RefuseAppends) -> None:
         self._appends.refuse(action.epoch, self.high_watermark or 0)
         self._listeners.leadership_over()
-        self._turns.note_role()
+        self._turns.leadership_over()
 
     def _pass_read_barrier(self, action: act.PassReadBarrier) -> None:
         self._barriers.passed(action.request, action.offset)

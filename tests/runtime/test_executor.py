@@ -371,6 +371,15 @@ def test_news_of_leaders_and_of_the_end_are_passed_on(rig: Rig) -> None:
     assert rig.shut_down == 1
 
 
+def test_a_leadership_that_is_over_as_it_begins_is_over_for_the_application(rig: Rig) -> None:
+    """The core has resigned when it is announced: otherwise an application would append here again and again."""
+    rig.core.role, rig.core.leader_and_epoch = Role.RESIGNED, LeaderAndEpoch(None, 4)
+    rig.core.on(ev.ResponseReceived, act.AnnounceLeader(LeaderAndEpoch(1, 4), 17), act.RefuseAppends(4))
+    rig.executor.submit(ev.ResponseReceived(1, "granted"))
+
+    assert rig.executor.leader == LeaderAndEpoch(None, 4)
+
+
 def test_elections_are_timed(rig: Rig) -> None:
     metrics = rig.executor._metrics
     rig.core.role = Role.CANDIDATE
