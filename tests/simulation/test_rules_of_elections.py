@@ -90,6 +90,29 @@ def begin(epoch: int) -> ev.RequestReceived:
     return ev.RequestReceived(1, BeginQuorumEpochRequest(cluster_id="c", topics=(topic,)), 1)
 
 
+@pytest.mark.parametrize("event", [begin(2), vote(epoch=2 + RaftConfig(node_id=1).epoch_jump_max)])
+def test_a_mistake_about_who_leads_that_is_not_counted_breaks_a_rule(event: ev.RequestReceived) -> None:
+    for is_silent in (False, True):
+        judged = referee()
+        judged.handle(begin(2), 20)
+        other = attrs.evolve(event, request=_of_another_leader(event.request))
+        if not is_silent:
+            judged.handle(other, 30)
+            assert sum(judged.core.state.refused.values()) == 1
+            continue
+        silent = Edit("consensus.state.ReplicaState.refuse", "self.refused[reason] = ", "_ = ")
+        with planted(Mutant("one", "nothing is counted", (silent,))), pytest.raises(BrokenRuleError, match="RV20"):
+            judged.handle(other, 30)
+
+
+def _of_another_leader(request: Any) -> Any:
+    if isinstance(request, VoteRequest):
+        return request
+    topic = request.topics[0]
+    row = attrs.evolve(topic.partitions[0], leader_id=3)
+    return attrs.evolve(request, topics=(attrs.evolve(topic, partitions=(row,)),))
+
+
 def refused(actions: list[act.Action]) -> list[act.Action]:
     return [_refused(action) if isinstance(action, act.SendResponse) else action for action in actions]
 

@@ -144,6 +144,7 @@ PLANTED = (
         "if not state.is_voter:", marks=pytest.mark.slow),
     ("RC12", "core", "consensus.extensions.read_index._advance_round",
      "confirmed + state.is_voter < state.voters.majority", "False"),
+    ("RC5", "core-downloads", "consensus.responses.update_voter", "else place.port", "else 0"),
     ("RC9", "core", "consensus.roles.Progress.fetched", "self.leader_end_offset = leader_end_offset", "pass"),
     ("RC17", "core-votes", "consensus.extensions.misconfiguration.look_at_refusal",
      "elif error == ErrorCode.INVALID_VOTER_KEY:", "elif False:"),

@@ -318,10 +318,12 @@ class Suppositions:
         return self._received(EndQuorumEpochRequest(cluster_id="fuzz", topics=(topic,), leader_endpoints=places))
 
     def _places_of(self, replica_id: ReplicaId, kind: Any) -> tuple[Any, ...]:
-        if self._random.random() < 0.2:
+        drawn = self._random.random()
+        if drawn < 0.2:
             return ()
         place = self._world.place(replica_id)
-        return (kind(name=self._world.listener_name, host=place.host, port=place.port),)
+        name = "ANOTHER" if drawn < 0.3 else self._world.listener_name
+        return (kind(name=name, host=place.host, port=place.port),)
 
     def _time(self, host: CoreHost) -> ev.Event:
         return ev.TimeoutReached()

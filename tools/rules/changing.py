@@ -213,6 +213,10 @@ class ChangeRules(SceneRules):
         true = -1 if scene.leader_before is None else scene.leader_before, scene.epoch_before
         if said != true and error is not ErrorCode.INCONSISTENT_VOTER_SET:
             raise self.broken("RC5", f"an UpdateRaftVoter is answered with leader and epoch {said}, they are {true}")
+        known_place = None if scene.has_new_role else scene.state.leader_endpoint
+        if known_place is not None and said == true and (leader.host, leader.port) != attrs.astuple(known_place)[:2]:
+            at = f"{leader.host}:{leader.port}, it is reached at {known_place}"
+            raise self.broken("RC5", f"an UpdateRaftVoter is answered with a leader at {at}")
         if error or places is None:
             return None
         seat = Seat(request.voter_directory_id, places, least, most)

@@ -147,6 +147,7 @@ def concerns(life: Life, sent: Sent, said: Said) -> bool:
             life.fail(sent.destination)
             return False
     elif said.leader_id is not None and said.leader_id != life.leader_id:
+        life.is_in_doubt = True
         life.fail(sent.destination)
         return False
     if said.error != ErrorCode.NONE:

@@ -69,6 +69,8 @@ class Facts:
         self.shutdown_ms: int | None = None
         self.is_over = False
         """Whether a graceful end is complete."""
+        self.is_in_doubt = False
+        """Whether the event names an epoch or a leader that is not believed."""
         self.setbacks = 0
         self.stalls = 0
         self.purse_ms = self._purse_max_ms = EPOCH_PRICE_MS * self.config.epoch_jump_max

@@ -84,11 +84,10 @@ class Life(Facts):
         """Take over what a peer says of epoch and leader; whether that changed anything, None if it contradicts."""
         if epoch < self.epoch:
             return False
-        if not self.believes(epoch):
-            return None
-        if leader_id == self.key.id and (epoch, leader_id) != (self.epoch, self.leader_id):
-            return None
-        if epoch == self.epoch and None not in (leader_id, self.leader_id) and leader_id != self.leader_id:
+        is_of_us = leader_id == self.key.id and (epoch, leader_id) != (self.epoch, self.leader_id)
+        is_other = epoch == self.epoch and None not in (leader_id, self.leader_id) and leader_id != self.leader_id
+        if not self.believes(epoch) or is_of_us or is_other:
+            self.is_in_doubt = True
             return None
         places = endpoints or ({} if leader_id is None else self.voter_endpoints(leader_id))
         if epoch > self.epoch:

@@ -115,6 +115,7 @@ def vote(life: Life, event: ev.RequestReceived[Any], own_end: LogEnd) -> Any:
     if asked.replica_id < 0:
         return answer(life, request, ErrorCode.INVALID_REQUEST, event.version)
     if not life.believes(asked.replica_epoch):
+        life.is_in_doubt = True
         return None
     if asked.replica_epoch > life.epoch:
         life.unattached(asked.replica_epoch)

@@ -39,6 +39,9 @@ from tools.rules.rule_set import RuleSet
 REQUESTS: Final[dict[type, str]] = {VoteRequest: "RV1", BeginQuorumEpochRequest: "RV2", EndQuorumEpochRequest: "RV3"}
 """The rule that judges the answer to each."""
 
+DOUBTS: Final = ("epoch jump", "two leaders", "unknown leadership")
+"""How mistakes are counted that are about epochs and leaders."""
+
 WAKES: Final = frozenset(
     {
         ev.TimeoutReached, ev.ConnectionLost, ev.RequestFailed, ev.TransferRequested, ev.RecordsSubmitted, ev.Flushed,
@@ -62,6 +65,7 @@ class ElectionRules(RuleSet):
         self._went_too_far = False
         self._role_state: Any = None
         self._kinds: set[type] = set()
+        self._doubts = 0
         self._setbacks = 0
         core.state.random = self._draws = Draws(core.state.random)
         log = core.state.log
@@ -112,7 +116,8 @@ class ElectionRules(RuleSet):
         life, state = self.life, self.state
         if now_ms > life.now_ms:
             life.now_ms = now_ms
-        life.entered = life.is_sent_to_snapshot = False
+        life.entered = life.is_sent_to_snapshot = life.is_in_doubt = False
+        self._doubts = self._doubts_counted()
         life.reads = bool(state.reads)
         part = type(life.part)
         if part is Leading:
@@ -154,6 +159,12 @@ class ElectionRules(RuleSet):
             elif kind in (ev.ResponseReceived, ev.CommitLearned):
                 life.stalls = 0
         self._settle(actions, event)
+        if life.is_in_doubt and self._doubts_counted() == self._doubts:
+            raise BrokenRuleError("RV20", f"{self.state.id_text} does not believe {event}, and counts no mistake")
+
+    def _doubts_counted(self) -> int:
+        refused = self.state.refused
+        return sum(refused.get(reason, 0) for reason in DOUBTS) if refused else 0
 
     def _settle(self, actions: Sequence[act.Action], event: ev.Event | None) -> None:
         life, state = self.life, self.state

@@ -7,13 +7,14 @@
 | RF26 | the log is cut to the end that it has in common with its leader's, never below what is committed |
 | RF27 | a follower's high watermark is what its leader says, in any answer, as far as its log goes, and never falls |
 | RF28 | after a request in vain a replica backs off from its receiver, for a bounded time |
+| RF47 | an answer that counts and is of no use to the log is counted as a mistake |
 | RF42 | if acknowledged records are dropped with a hole, the replica first makes durable that it gives no vote |
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -76,8 +77,12 @@ class Outcome:
         return bool(self.appends or self.repairs or self.forgets) or (self.cuts_to, self.advances_to) != (None, None)
 
 
+MISTAKE: Final = Outcome(is_of_use=False)
+"""The effect of what no sound leader says."""
+
+
 class FetchFollowerRules(RuleSet):
-    """RF20 to RF28, RF32 to RF37, RF40 and RF41."""
+    """RF20 to RF28, RF32 to RF37, RF40, RF41 and RF47."""
 
     def __init__(self, core: Replica) -> None:
         super().__init__(core)
@@ -100,6 +105,9 @@ class FetchFollowerRules(RuleSet):
         self._learned: OffsetAndEpoch | None = None
         """The end of what is committed, as another answer than that to a Fetch has said."""
         self._has_learned = False
+        self._now_ms = 0
+        self._mistakes = 0
+        """The number of mistakes of peers that were counted before the event."""
 
     def started(self, actions: Sequence[act.Action], now_ms: int) -> None:
         """It may ask at once. All that a snapshot covers, the newest one too, is committed."""
@@ -116,7 +124,7 @@ class FetchFollowerRules(RuleSet):
     def hearing(self, event: ev.Event, now_ms: int) -> None:
         """Work out what the event means to the log."""
         state, kind = self.state, type(event)
-        self._answered, self._outcome = None, None
+        self._answered, self._outcome, self._now_ms = None, None, now_ms
         self._high_watermark, self._committed = state.high_watermark, state.committed_offset
         self._holes, self._was_amnesiac = state.log.holes, state.amnesia is not None
         self._downloads.hear(event, now_ms)
@@ -125,6 +133,8 @@ class FetchFollowerRules(RuleSet):
             self._answered = asked = self._asked.pop(event.correlation_id, None)  # type: ignore[union-attr]
             if asked is not None:
                 self._outcome = self._judge(asked, event.response)  # type: ignore[union-attr]
+                if self._outcome is MISTAKE:
+                    self._mistakes = sum(state.refused.values())
             self._look_for_offer(event)  # type: ignore[arg-type]
         elif kind is ev.RequestFailed:
             self._answered = self._asked.pop(event.correlation_id, None)  # type: ignore[union-attr]
@@ -221,7 +231,7 @@ class FetchFollowerRules(RuleSet):
         if diverging.epoch >= 0:
             end_offset = cut(log, OffsetAndEpoch(epoch=diverging.epoch, offset=diverging.end_offset))
             is_allowed = max(self._committed, log.start_offset) <= end_offset < log.end_offset
-            return self._cut(without_half_a_hole(log, end_offset)) if is_allowed else Outcome(is_of_use=False)
+            return self._cut(without_half_a_hole(log, end_offset)) if is_allowed else MISTAKE
         if snapshot.epoch >= 0 or snapshot.end_offset >= 0:
             return self._begin_download(snapshot.end_offset, snapshot.epoch, source_id)
         if state.disk_full and len(records):
@@ -230,8 +240,8 @@ class FetchFollowerRules(RuleSet):
             return self._repairs(records)
         batches = continuing(state, records, end_of(log), log.voters)
         if len(records) and not batches:
-            return Outcome(is_of_use=False)
-        if has_upstreams(state):
+            return MISTAKE
+        if has_upstreams(state, self._now_ms):
             batches = [batch for batch in batches if batch.end_offset <= partition.high_watermark]
         if not self._downloads.heals:
             self._downloads.drop()
@@ -257,7 +267,7 @@ class FetchFollowerRules(RuleSet):
         fills = self._repair.now(state.epoch) is not None and may_stand_in(state.log, snapshot_id)
         is_old = end_offset < min(self._committed, state.log.end_offset) and not fills
         if end_offset < 1 or epoch < 0 or is_old:
-            return Outcome(is_of_use=False)
+            return MISTAKE
         self._downloads.begin(snapshot_id, fills=fills, source=source_id)
         return Outcome(forgets=not fills and bool(state.log.holes) and end_offset < state.log.end_offset)
 
@@ -281,6 +291,8 @@ class FetchFollowerRules(RuleSet):
             self._repair.begins_later(state, actions, self._holes)
             self._repair.follow(state, actions)
         self._downloads.follow(actions)
+        if self._outcome is MISTAKE and sum(state.refused.values()) == self._mistakes:
+            raise BrokenRuleError("RF47", f"{event} is of no use to the log, and is not counted")
         if self._answered is not None and self.state.role_state is self._role:
             self._look_at_pause(self._answered, event, actions)
         is_refused = type(event) in (ev.SnapshotRefused, ev.RepairRefused)

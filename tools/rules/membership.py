@@ -14,7 +14,7 @@ from tools.rules.foreign import ForeignRules
 from tools.rules.in_force import InForceRules
 from tools.rules.joining import JoinRules
 from tools.rules.read_barriers import ReadRules
-from tools.rules.refusals import RefusalRules
+from tools.rules.refusals import ListenerRules, RefusalRules
 from tools.rules.rule_set import RuleSet, kind_of
 from tools.rules.scene import Scene
 from tools.rules.state_digests import StateDigestRules
@@ -22,7 +22,7 @@ from tools.rules.verdict import SceneRules
 
 JUDGES: Final[tuple[type[SceneRules], ...]] = (
     InForceRules, ChangeRules, ReadRules, JoinRules, DescribeRules, ForeignRules, StateDigestRules,
-    RefusalRules,
+    RefusalRules, ListenerRules,
 )  # fmt: skip
 
 Listeners = tuple[Sequence[Callable[[Any], None]], Sequence[Callable[[Any], None]]]

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from kraftlib.consensus import events as ev
-from kraftlib.consensus.roles import Leader
+from kraftlib.consensus.roles import Follower, Leader
+from kraftlib.consensus.state import WARNINGS_MAX
 from kraftlib.types import ZERO_UUID, ReplicaKey
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest
 from kraftlib.wire.messages.fetch import FetchRequest
@@ -22,6 +23,7 @@ MAY_NOT_JOIN: Final = "not allowed to join"
 ID_IN_USE: Final = "our id is in use"
 DAMAGED: Final = "damaged snapshot"
 NO_SPACE: Final = "no space for a snapshot"
+NO_LISTENER: Final = "no common listener"
 
 LOOKED_AT: Final = (WENT_BACK, MAY_NOT_JOIN, ID_IN_USE, DAMAGED, NO_SPACE)
 
@@ -90,3 +92,25 @@ class RefusalRules(SceneRules):
         ]
         is_other = bool(times) and self._predecessor_ms is not None and times[0] != self._predecessor_ms
         return ID_IN_USE if is_other else None
+
+
+class ListenerRules(SceneRules):
+    """RC26."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._count = 0
+
+    def handled(self, event: Any) -> None:
+        """As `SceneRules.handled`."""
+        scene, role = self.scene, self.scene.role
+        if not scene.has_new_role or type(role) is not Follower:
+            return
+        before, self._count = self._count, scene.state.refused.get(NO_LISTENER, 0)
+        if scene.config.listener_name.upper() in role.leader_endpoints:
+            return
+        warned = scene.state.warned
+        if self._count == before or ((NO_LISTENER, role.leader_id) not in warned and len(warned) < WARNINGS_MAX):
+            raise self.broken(
+                "RC26", f"{role.leader_id} is not reached on our listener, and no operator is warned of it"
+            )

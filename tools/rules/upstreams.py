@@ -4,6 +4,7 @@
 |---|---|
 | RF43 | an observer fetches from the first upstream that does not rest, and marks it, else from the leader |
 | RF44 | an upstream rests after it has failed or refused, or had no news for a fetch timeout, and for no other reason |
+| RF48 | each time that an upstream is left is counted, and an operator is warned of each of them |
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Follower
-from kraftlib.consensus.state import ReplicaState
+from kraftlib.consensus.state import WARNINGS_MAX, ReplicaState
 from kraftlib.testing.judge import BrokenRuleError
 from kraftlib.types import METADATA_TOPIC_ID, Endpoint
 from kraftlib.wire.apis import ErrorCode
@@ -38,13 +39,16 @@ AGE_MAX: Final = 2**31 - 1
 REST_MAX: Final = 32
 """An upstream that is left again and again rests for so many fetch timeouts, up to twice that."""
 
+LEFT: Final = "upstream left"
+
 REFUSED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.BROKER_NOT_AVAILABLE)
 
 
-def has_upstreams(state: ReplicaState) -> bool:
-    """Whether a replica fetches from upstreams: it has some, is no voter, and repairs nothing."""
+def has_upstreams(state: ReplicaState, now_ms: int | None = None) -> bool:
+    """Whether a replica fetches from upstreams, now or at `now_ms`: it has some, is no voter, and repairs nothing."""
+    now_ms = state.now_ms if now_ms is None else max(now_ms, state.now_ms)
     is_damaged = bool(state.log.holes) or state.amnesia is not None or state.digests.quarantine is not None
-    is_to_vote = state.is_voter or state.now_ms < state.upstreams.wanted_until_ms
+    is_to_vote = state.is_voter or now_ms < state.upstreams.wanted_until_ms
     return bool(state.config.upstreams) and not is_damaged and not is_to_vote
 
 
@@ -73,13 +77,14 @@ def is_marked(request: Any) -> bool:
 
 
 class UpstreamRules(RuleSet):
-    """RF43 and RF44."""
+    """RF43, RF44 and RF48."""
 
     def __init__(self, core: Replica) -> None:
         super().__init__(core)
         self._rests: dict[int, int] = {}
         self._failures: dict[int, int] = {}
         self._chosen: int | None = None
+        self._times_left = 0
         self._leaves: bool | None = False
         """Whether the event is a reason to leave the upstream that is asked; None: perhaps."""
 
@@ -90,6 +95,7 @@ class UpstreamRules(RuleSet):
             return
         own = state.upstreams
         self._rests, self._failures, self._chosen = dict(own.resting_until_ms), dict(own.failures), own.chosen
+        self._times_left = state.refused.get(LEFT, 0)
         self._leaves = self._chosen is not None and self._is_left(event, max(now_ms, state.now_ms))
 
     def _is_left(self, event: Any, now_ms: int) -> bool:
@@ -136,7 +142,11 @@ class UpstreamRules(RuleSet):
             left = [number for number, until_ms in rests.items() if self._rests.get(number) != until_ms]
             if left != [self._chosen] * bool(self._leaves):
                 raise BrokenRuleError("RF44", f"{left} is left at {event}, asked was {self._chosen}: {self._leaves}")
+            if (times := state.refused.get(LEFT, 0) - self._times_left) != len(left):
+                raise BrokenRuleError("RF48", f"{left} is left, and {times} are counted")
             for number in left:
+                if (LEFT, number) not in state.warned and len(state.warned) < WARNINGS_MAX:
+                    raise BrokenRuleError("RF48", f"no operator is warned that {number} is left")
                 self._look_at_rest(rests[number] - state.now_ms, self._failures.get(number, 0))
         if type(event) is ev.RequestReceived and type(event.request) is BeginQuorumEpochRequest:
             self._look_at_introduction(event, actions)
