@@ -25,6 +25,7 @@ from kraftlib.testing.facts import Facts
 from kraftlib.testing.images import is_same
 from kraftlib.testing.trace import Step, Trace
 from kraftlib.testing.violation import Complaint
+from kraftlib.testing.watched_core import ASKED_AT_ONCE
 from kraftlib.types import ZERO_UUID, ElectionState, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
@@ -164,9 +165,11 @@ class Checker:
                 said = process.replica.state.refused.get(WENT_BACK, 0)
                 self.check(inv.s14_going_back_is_said, process.node, witness.key, witness.said, said)
 
-    def asked_when(self, process: Process, deadline_ms: int | None) -> None:
-        """The core has said when it wants to be called next."""
+    def asked_when(self, process: Process, deadline_ms: int | None, asked_ms: Sequence[int]) -> None:
+        """The core has said when it wants to be called next, as it has at these times before."""
         self.check(inv.i20_nothing_stays_due, process.node, deadline_ms, process.replica.state.now_ms)
+        if not process.node.config.append_linger_ms:  # the end of each linger is a time at which the timer asks
+            self.check(inv.i20_is_not_asked_all_the_time, process.node, asked_ms, ASKED_AT_ONCE)
 
     def look_at_picture(self, process: Process) -> None:
         """Compare what the core knows, or is about to be told, of its log with the log."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from kraftlib.config import PRIORITY_MAX
+from kraftlib.testing.clock import MILLISECOND
 from kraftlib.testing.profiles import Profile
 from kraftlib.types import ReplicaId
 
@@ -19,6 +20,9 @@ ROUNDS_SHARE: Final = 0.3
 
 UPSTREAMS_SHARE: Final = 0.5
 """The share of runs whose observers have upstreams."""
+
+LAGS_SHARE: Final = 0.25
+"""The share of runs whose listeners are late now and then."""
 
 DIGESTS_SHARE: Final = 0.3
 """Share of the seeds whose replicas compare their states."""
@@ -50,6 +54,13 @@ def draw_upstreams(draw: chance.Random, world: World) -> None:
         if node.key.id not in voters and not node.config.auto_join and others:
             places = tuple(draw.sample(others, min(draw.randint(1, 3), len(others))))
             node.config = attrs.evolve(node.config, upstreams=places)
+
+
+def draw_lags(draw: chance.Random, pace: float) -> int:
+    """Draw by how much a turn of the listeners may be late, in µs: mostly by nothing, now and then by long."""
+    if draw.random() >= LAGS_SHARE:
+        return 0
+    return round(draw.choice((10, 300, 5_000)) * pace * MILLISECOND)
 
 
 def draw_digests(draw: chance.Random, pace: float, *, odd: bool) -> dict[str, int]:

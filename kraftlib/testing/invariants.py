@@ -7,12 +7,14 @@ core what it believes about anything but itself.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from kraftlib.records.batch import Batch
 from kraftlib.records.control import decode_control_batch
 from kraftlib.records.control_messages import LeaderChangeMessage
+from kraftlib.runtime.alarm import ASK_EVERY_MS
 from kraftlib.testing import election_invariants, list_invariants
 from kraftlib.testing.facts import Facts, LogEntry
 from kraftlib.testing.images import DiskImage, durable_at, ids, is_majority
@@ -342,6 +344,36 @@ def i20_nothing_stays_due(node: DiskImage, deadline_ms: int | None, now_ms: int)
     return f"the core of {node.key} was called at {now_ms} ms and is due since {deadline_ms} ms"
 
 
+def i20_one_turn_at_a_time(node: DiskImage, turn: str, due: int) -> Complaint:
+    """I20: a replica does not ask for another turn of its loop while one is due."""
+    return None if due <= 1 else f"{node.key} asks for {turn} while {due - 1} such turns are due"
+
+
+def i20_is_not_asked_all_the_time(node: DiskImage, asked_ms: Sequence[int], at_once: int) -> Complaint:
+    """I20: a busy replica asks its core now and then when it is due, not after each event. `asked_ms` are the latest
+    times of that without a deadline between."""
+    if len(asked_ms) < at_once or asked_ms[-1] - asked_ms[0] >= ASK_EVERY_MS:
+        return None
+    return f"{node.key} asks its core {at_once} times within {asked_ms[-1] - asked_ms[0]} ms when it is due"
+
+
+def v9_leader_is_told(node: DiskImage, known: LeaderAndEpoch, told: Sequence[LeaderAndEpoch | None]) -> Complaint:
+    """V9: the application and the listeners of a replica know the leader that its core knows."""
+    return None if {*told} == {known} else f"the core of {node.key} knows {known}, and {told} was told"
+
+
+def v9_election_is_timed(node: DiskImage, longest_ms: float) -> Complaint:
+    """V9: the metrics of a leader that others have elected tell how long that took."""
+    return f"{node.key} was elected, and its metrics do not say how long that took" if math.isnan(longest_ms) else None
+
+
+def v10_nothing_waits_in_vain(node: DiskImage, number: int, is_waiting: bool) -> Complaint:
+    """V10: an append that nothing holds up is with the core in the next turn of the loop."""
+    return (
+        f"{node.key} leaves append {number} waiting, and neither its disk nor its core is busy" if is_waiting else None
+    )
+
+
 def i23_upstream_sends_committed_records_only(facts: Facts, node: DiskImage, end_offset: Offset) -> Complaint:
     """I23: a replica that does not lead sends nothing but committed records."""
     if end_offset <= facts.committed_end:
@@ -475,6 +507,8 @@ INVARIANTS: Final[Mapping[str, Sequence[Callable[..., Complaint]]]] = {
         "S14",
         "HOLD",
         "V6",
+        "V9",
+        "V10",
     )
 }
 """Every check of this module, of `election_invariants` and of `list_invariants` by its id."""

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Final
 from kraftlib.consensus.events import ResignRequested
 from kraftlib.consensus.roles import Leader
 from kraftlib.errors import CorruptBatchError
+from kraftlib.records.snapshot import SnapshotReader
+from kraftlib.runtime.snapshots.sending import HASHES_MAX
 from kraftlib.testing import invariants as inv
+from kraftlib.testing import strangers
 from kraftlib.testing.reads import ClientRead
 from kraftlib.testing.subject import restored, state_of
 from kraftlib.testing.workload import ClientAppend, Outcome
@@ -26,6 +29,9 @@ PER_BATCH_MS: Final = 50
 """Time in which a replica catches up by one batch, beyond the timeouts."""
 
 BURST: Final = 12
+
+LOOK_MS: Final = 100
+"""Time in which retention reads a snapshot to its end and lets go of what is below."""
 
 
 def patience_ms(world: World) -> int:
@@ -307,6 +313,62 @@ def v9_applications_are_told(world: World) -> None:
         forgotten = [f"{type(call).__name__} {call.number}" for call in waiting if not call.done()]
         leaders = {str(node): _leaders(world, node) for node in nodes}
         _violated(world, "V9", f"not told are {forgotten}; core, application and listener know {leaders}")
+
+
+def v11_old_snapshots_go(world: World) -> None:
+    """V11, at the end: of the snapshots, and the log below, nothing is kept that is too much and that no reader holds.
+
+    A look comes now and then and takes one snapshot, after it was read in the background. One that is being sent stays
+    for a fetch timeout.
+    """
+    nodes = [node for node in world.nodes.values() if _has_too_much(node)]
+    if not nodes:
+        return
+    config = nodes[0].config
+    limit_ms = 2 * min(config.retention_interval_ms, config.snapshot_interval_ms or config.retention_interval_ms)
+    limit_ms += max(len(node.log.snapshots()) for node in nodes) * LOOK_MS + 2 * config.fetch_timeout_ms
+    if not world.run_until(lambda: not any(_has_too_much(node) for node in nodes), limit_ms):
+        kept = {str(node): [*node.log.snapshots()] for node in nodes if _has_too_much(node)}
+        _violated(world, "V11", f"after {limit_ms} ms snapshots are kept that are too much: {kept}")
+
+
+def v12_hashes_are_told(world: World) -> None:
+    """V12, at the end: a replica answers as many questions for the hash of its snapshot at once as may wait."""
+    known = [
+        (node, process, process.replica.state.log.snapshots)
+        for node in world.running_nodes()
+        if (process := node.process)
+    ]
+    able = [(node, process, ids[-1]) for node, process, ids in known if ids and ids[-1].offset and not node.is_damaged]
+    if not able:
+        return
+    node, process, newest = able[world.committed_end % len(able)]
+    answers = strangers.ask_for_hashes(world, process, newest, HASHES_MAX)
+    limit_ms = patience_ms(world) + HASHES_MAX * LOOK_MS
+    if not world.run_until(lambda: all(answer.given for answer in answers), limit_ms):
+        _violated(world, "V12", f"{node} has not told the hash of {newest} within {limit_ms} ms")
+    errors = [getattr(answer.response, "error_code", None) for answer in answers]
+    if any(errors) and newest in node.log.snapshots() and node.process is process:
+        _violated(world, "V12", f"{node}, asked for the hash of {newest}, answers with the errors {errors}")
+
+
+def _has_too_much(node: SimulatedNode) -> bool:
+    """Whether the oldest snapshot may go, and the log below the next one: all is too large, or it is too old."""
+    process, config, log = node.process, node.config, node.log
+    if process is None or not process.running or node.is_damaged:
+        return False
+    ids = [*log.snapshots()]
+    if len(ids) < 2 or (config.retention_bytes < 0 and config.retention_ms < 0):
+        return False
+    size, headers = log.size_bytes, []
+    for one in ids:
+        with SnapshotReader(log.open_snapshot(one), epoch=one.epoch) as reader:
+            size += reader.size
+            headers.append(reader.header)
+    age_ms = node.clock.wall_ms() - headers[0].last_contained_log_timestamp
+    is_too_much = 0 <= config.retention_bytes < size or 0 <= config.retention_ms < age_ms
+    held = [hold for hold in process.retention.holds if hold.offset < ids[1].offset]
+    return is_too_much and all(log.size_bytes > hold.max_bytes for hold in held)
 
 
 def _leaders(world: World, node: SimulatedNode) -> list[LeaderAndEpoch | None]:

@@ -20,13 +20,19 @@ if TYPE_CHECKING:
     from kraftlib.testing.node import SimulatedNode
     from kraftlib.testing.process import Process
     from kraftlib.testing.world import World
-    from kraftlib.types import Epoch, Offset, ReplicaKey
+    from kraftlib.types import Epoch, LeaderAndEpoch, Offset, ReplicaKey
 
 LOOKS_PER_ELECTION_TIMEOUT = 2
 BURST = 3_000
 """Largest number of calls of a core between two checks. A core in a hot loop makes far more."""
 
 LATE_MS = 50
+
+REMEMBERED_MS = 10_000
+"""The metrics cover at least this time."""
+
+NEWS_MS = 20
+"""Time after which the news of a leader, or of a leadership that is over, have reached everybody in the process."""
 
 
 @attrs.define
@@ -41,6 +47,9 @@ class _Seen:
     stalled_at: tuple[Epoch, Offset | None, Sequence[ReplicaKey]] | None = None
     """While it leads and something waits to be committed: its committed offset, and the voters that decide it."""
     stalled_since_us: int = 0
+    leader: LeaderAndEpoch | None = None
+    """The leader that its core knows, unless its disk was busy."""
+    leader_since_us: int = 0
 
 
 @attrs.frozen
@@ -62,6 +71,8 @@ class Monitor:
         self._seen: dict[int, _Seen] = {}
         self._stuck: dict[int, _Stuck] = {}
         config = next(iter(world.nodes.values())).config
+        self._may_be_alone = bool(world.kraft_version) or len(world.voter_keys) == 1
+        """Whether a leader may have needed no vote of another replica."""
         self._pause_us = max(config.election_timeout_ms * MILLISECOND // LOOKS_PER_ELECTION_TIMEOUT, 10 * MILLISECOND)
 
     def start(self) -> None:
@@ -90,6 +101,7 @@ class Monitor:
         self._check_quorum(node, process, seen)
         self._check_commits(node, process, seen)
         self._check_removal(node, seen)
+        self._check_news(node, process, seen)
         view = process.replica.state.log
         # The missing records of a damaged log may name the voters.
         is_all_there = view.end_offset == node.chain.end_offset and not view.holes
@@ -127,6 +139,25 @@ class Monitor:
             seen.removed_since_us = world.timeline.now_us
         since_ms = (world.timeline.now_us - seen.removed_since_us) // MILLISECOND
         world.checker.check(inv.m5_removed_leader_resigns, node, since_ms, 4 * node.config.fetch_timeout_ms)
+
+    def _check_news(self, node: SimulatedNode, process: Process, seen: _Seen) -> None:
+        """See that the application and a listener know the leader that the core has known for a while.
+
+        A listener is not told that there is none, and of its own leadership only when it has caught up.
+        """
+        world, known = self._world, None if node.disk.is_busy else process.replica.leader_and_epoch
+        if known is None or known != seen.leader:
+            seen.leader, seen.leader_since_us = known, world.timeline.now_us
+            return
+        if world.timeline.now_us - seen.leader_since_us < NEWS_MS * MILLISECOND:
+            return
+        told: list[LeaderAndEpoch | None] = [process.executor.leader]
+        if known.leader_id not in (None, node.key.id) and not process.loop.is_late:
+            told.append(world.watches[node.key.id].told)
+        world.checker.check(inv.v9_leader_is_told, node, known, told)
+        led_ms = (world.timeline.now_us - process.leads_since_us) // MILLISECOND
+        if node.leads is not None and NEWS_MS <= led_ms < REMEMBERED_MS and not self._may_be_alone:
+            world.checker.check(inv.v9_election_is_timed, node, process.metrics.election_latency.maximum)
 
     def _check_quorum(self, node: SimulatedNode, process: Process, seen: _Seen) -> None:
         """See that a leader who is not listened to has given up."""

@@ -97,7 +97,7 @@ class Process:
         self.last_event: ev.Event | None = None
         self.untold: set[OffsetAndEpoch] = set()
         """Snapshots that are stored, of which the core has not been told yet: the event waits for the disk."""
-        self._world = world
+        self.world = world
         self._backlog: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
 
         config = node.config
@@ -107,7 +107,7 @@ class Process:
         elections = SimulatedElections(node.elections, node.disk, self)
         view, election = view_of(log, config), elections.read()
         check_static_voters(config, election, view, log)
-        self.loop = SimulatedLoop(self, world.timeline)
+        self.loop = SimulatedLoop(self, world.timeline, world.checker)
         self.background = SimulatedBackground(self, world.timeline)
         self.machine = watched(world, self)
         self.port = Port(world.network, self)
@@ -155,7 +155,7 @@ class Process:
     def begin(self) -> None:
         """Listen and let the replica begin."""
         self.running = True
-        self._world.network.join(self.port)
+        self.world.network.join(self.port)
         self._assembly.start()
         self.look_at_space()
 
@@ -163,27 +163,27 @@ class Process:
         """Stop at once. Callers that waited here get no result."""
         self.running = self.paused = False
         self._backlog.clear()
-        self._world.network.leave(self.port, silently=silently)
+        self.world.network.leave(self.port, silently=silently)
         self._assembly.stop()
 
     def pause(self) -> None:
         """Do nothing until `resume`, and do not notice."""
         if self.running:
             self.running, self.paused = False, True
-            self._world.trace.add(self._world.timeline.now_us, Step.PAUSED, self.node_id)
+            self.world.trace.add(self.world.timeline.now_us, Step.PAUSED, self.node_id)
 
     def resume(self) -> None:
         """Go on with everything that has come meanwhile; timers among it, somewhere."""
         if not self.paused:
             return
         self.running, self.paused = True, False
-        self._world.trace.add(self._world.timeline.now_us, Step.RESUMED, self.node_id)
+        self.world.trace.add(self.world.timeline.now_us, Step.RESUMED, self.node_id)
         backlog, self._backlog = self._backlog, []
         timers = [call for call in backlog if call[0] == self.loop.fire]
         others = [call for call in backlog if call[0] != self.loop.fire]
         place = self.node.random.randint(0, len(others))
         for function, arguments in [*others[:place], *timers, *others[place:]]:
-            self._world.timeline.after(0, self.deliver, function, *arguments)
+            self.world.timeline.after(0, self.deliver, function, *arguments)
 
     def deliver(self, function: Callable[..., Any], *arguments: Any) -> None:
         """Call `function` now, or when this process goes on, or never."""
@@ -219,22 +219,22 @@ class Process:
         with SnapshotReader(self.log.open_snapshot(snapshot_id), epoch=snapshot_id.epoch) as reader:
             values: Sequence[Any] = [value for batch in reader.batches() for value in batch.values()]
             named = None if reader.voters is None else tuple(voter.key for voter in VoterSet.from_record(reader.voters))
-        self._world.snapshots.append((self.node_id, snapshot_id.offset, checksum(values)))
-        self._world.checker.snapshot_created(self, snapshot_id, named)
+        self.world.snapshots.append((self.node_id, snapshot_id.offset, checksum(values)))
+        self.world.checker.snapshot_created(self, snapshot_id, named)
 
     def _failed(self, failure: ReplicaFailedError) -> None:
         if not isinstance(failure.__cause__, InjectedStorageError):
-            self._world.checker.failed(self.node, failure)
-        self._world.timeline.after(0, self._end, Ending.FAILED)
+            self.world.checker.failed(self.node, failure)
+        self.world.timeline.after(0, self._end, Ending.FAILED)
 
     def _handed_over(self) -> None:
-        self._world.timeline.after(0, self._end, Ending.SHUT_DOWN)
+        self.world.timeline.after(0, self._end, Ending.SHUT_DOWN)
 
     def _end(self, ending: Ending) -> None:
         if self.node.process is self:
             self.node.end(ending)
-            if self._world.keeps_up:
-                self._world.timeline.after(MILLISECOND, self.node.start)
+            if self.world.keeps_up:
+                self.world.timeline.after(MILLISECOND, self.node.start)
 
     def until_doom(self, actions: Sequence[act.Action]) -> Iterator[act.Action]:
         """Yield actions until the moment has come."""
@@ -267,17 +267,17 @@ class Process:
         if isinstance(message, FetchRequest):
             self._note_fetch(message)
         elif isinstance(message, FetchSnapshotRequest):
-            now_us = self._world.timeline.now_us
+            now_us = self.world.timeline.now_us
             self.heard_us[message.replica_id] = self.moved_us[message.replica_id] = now_us
         elif isinstance(message, UpdateRaftVoterRequest):
-            self.heard_us[message.voter_id] = self._world.timeline.now_us
+            self.heard_us[message.voter_id] = self.world.timeline.now_us
         if isinstance(message, ApiVersionsRequest):
             self.deliver(self._tell_versions, request_id, message, version)
             return
         self.deliver(self.router.request_received, request_id, message, version, peer)
 
     def _note_fetch(self, request: FetchRequest) -> None:
-        replica_id, now_us = request.replica_state.replica_id, self._world.timeline.now_us
+        replica_id, now_us = request.replica_state.replica_id, self.world.timeline.now_us
         self.heard_us[replica_id] = now_us
         for partition in (partition for topic in request.topics for partition in topic.partitions):
             # The position is news to a new leader, and one that has everything need not move.
@@ -306,23 +306,23 @@ class Process:
 
     def appended(self, batches: Sequence[Batch]) -> None:
         """These batches stand in the log."""
-        self._world.checker.appended(self, batches)
+        self.world.checker.appended(self, batches)
 
     def flushed(self, end_offset: Offset) -> None:
         """Everything below is durable."""
-        self._world.trace.add(self._world.timeline.now_us, Step.FLUSHED, self.node_id, end_offset)
+        self.world.trace.add(self.world.timeline.now_us, Step.FLUSHED, self.node_id, end_offset)
 
     def truncated(self, end_offset: Offset) -> None:
         """The log ends here now."""
-        self._world.checker.truncated(self, end_offset)
+        self.world.checker.truncated(self, end_offset)
 
     def deleted(self, snapshot_id: OffsetAndEpoch) -> None:
         """The log begins at the end of this snapshot now."""
-        self._world.checker.deleted(self, snapshot_id)
+        self.world.checker.deleted(self, snapshot_id)
 
     def installed(self, snapshot_id: OffsetAndEpoch) -> None:
         """The log begins anew behind this snapshot."""
-        self._world.checker.installed(self, snapshot_id)
+        self.world.checker.installed(self, snapshot_id)
 
     def stored(self, snapshot_id: OffsetAndEpoch) -> None:
         """There is a snapshot of this id."""
@@ -331,7 +331,7 @@ class Process:
     def persisted(self, election: ElectionState) -> None:
         """The election state is durable."""
         before, self._election = self._election, election
-        self._world.checker.persisted(self, before, election)
+        self.world.checker.persisted(self, before, election)
 
 
 def _ignored(*_: object) -> None:

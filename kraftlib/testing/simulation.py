@@ -119,6 +119,8 @@ class Simulation:
         )
         self.world.seed = seed
         draws.draw_upstreams(chance.Random(f"upstreams/{profile.name}/{seed}"), self.world)
+        if profile.odd_configurations:
+            self.world.turn_lag_us = draws.draw_lags(chance.Random(f"lags/{profile.name}/{seed}"), self.pace)
         kinds = draws.draw_kinds(draw, profile)
         self.nemesis = Nemesis(
             self.world,
@@ -201,6 +203,8 @@ class Simulation:
         liveness.settle(world)
         liveness.v6_changes_come_to_an_end(world)
         liveness.v9_applications_are_told(world)
+        liveness.v11_old_snapshots_go(world)
+        liveness.v12_hashes_are_told(world)
         histories.i10_log_holds_what_callers_were_told(world)
         histories.i21_history_is_linearizable(world)
         histories.i14_snapshots_say_what_the_log_says(world)
@@ -224,7 +228,7 @@ class Simulation:
         self.nemesis.stop()
         self.visitors.stop()
         world = self.world
-        world.keeps_up = True
+        world.keeps_up, world.turn_lag_us = True, 0
         world.network.heal(world.network.links.values())
         for node in world.nodes.values():
             node.disk.failing = node.disk.full = False

@@ -15,12 +15,13 @@ from kraftlib.consensus.roles import Leader
 from kraftlib.testing import impossible
 from kraftlib.testing import invariants as inv
 from kraftlib.testing.impossible import Impossible
-from kraftlib.testing.network import Connection, Port
-from kraftlib.types import METADATA_TOPIC, METADATA_TOPIC_ID
+from kraftlib.testing.network import Answer, Connection, Port
+from kraftlib.types import METADATA_TOPIC, METADATA_TOPIC_ID, OffsetAndEpoch
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from kraftlib.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
 from kraftlib.wire.messages.fetch import FetchRequest
+from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest
 from kraftlib.wire.messages.vote import VoteRequest
 
 if TYPE_CHECKING:
@@ -79,16 +80,9 @@ def ask(world: World, process: Process, case: Impossible) -> str | None:
         return None  # all due work would be done now, stranger or not
     if process.executor.appends.pending:
         return None  # the turn that takes the request would also write what waits
-    stranger = Port(world.network, Stranger())
-    connection = Connection(stranger, process.node_id, process.node_id, world.timeline.now_us)
     before = _state(process)
     world.checker.tolerated.add("epoch jump")  # which one of them is, and nothing else in a simulation
-    connection.server = process.port
-    process.port.accepted[connection] = None
-    version = type(case.request).valid_versions.last if case.version is None else case.version
-    request_id = process.port.expect(connection, 0, case.request, version)
-    answer = process.port.requests[request_id]
-    process.request_received(request_id, case.request, version, stranger.peer)
+    answer = _deliver(world, process, case.request, case.version)
     changed = inv.i17_strangers_change_nothing(process.node, before, _state(process))
     if changed is not None:
         return changed
@@ -107,6 +101,26 @@ def ask(world: World, process: Process, case: Impossible) -> str | None:
         if partition.records or (partition.diverging_epoch.epoch < 0 and partition.snapshot_id.epoch < 0):
             return f"the answer is {answer.response}, and does not say where the logs part"
     return None
+
+
+def ask_for_hashes(world: World, process: Process, snapshot_id: OffsetAndEpoch, count: int) -> list[Answer]:
+    """Ask `process` so many times at once for the hash of the first byte of a snapshot; return where answers come."""
+    request = SnapshotHashRequest(
+        cluster_id=world.cluster_id, end_offset=snapshot_id.offset, epoch=snapshot_id.epoch, position=1
+    )
+    return [_deliver(world, process, request) for _ in range(count)]
+
+
+def _deliver(world: World, process: Process, request: Any, version: int | None = None) -> Answer:
+    stranger = Port(world.network, Stranger())
+    connection = Connection(stranger, process.node_id, process.node_id, world.timeline.now_us)
+    connection.server = process.port
+    process.port.accepted[connection] = None
+    version = type(request).valid_versions.last if version is None else version
+    request_id = process.port.expect(connection, 0, request, version)
+    answer = process.port.requests[request_id]
+    process.request_received(request_id, request, version, stranger.peer)
+    return answer
 
 
 def _state(process: Process) -> object:

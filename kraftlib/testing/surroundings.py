@@ -5,18 +5,20 @@ Both are for one life: nothing is done any more when the process has ended, and 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kraftlib.runtime.disk import Disk, Done
 from kraftlib.runtime.pace import unhurried
 from kraftlib.storage.interface import ReplicatedLog
 from kraftlib.storage.log.holds_file import StoredHold
+from kraftlib.testing import invariants as inv
 from kraftlib.testing.clock import MILLISECOND, Timeline
 
 if TYPE_CHECKING:
+    from kraftlib.testing.checker import Checker
     from kraftlib.testing.node import SimulatedNode
     from kraftlib.testing.process import Process
 
@@ -25,6 +27,15 @@ SLOWEST_US = 20 * MILLISECOND
 
 TIMER_LATE_US = 200
 """Timers fire up to this late."""
+
+
+LISTENERS: Final = "Applier._turn"
+
+LATE_TURNS: Final = 0.3
+"""Share of the turns of the listeners that are late, in a run that has such turns."""
+
+ONE_AT_A_TIME: Final = frozenset({LISTENERS, "Executor._look"})
+"""Turns of which one is due at most."""
 
 
 class SimulatedTimer:
@@ -41,10 +52,12 @@ class SimulatedTimer:
 class SimulatedLoop:
     """The loop that a replica thinks it runs on, as `kraftlib.runtime.loop.Loop`."""
 
-    def __init__(self, process: Process, timeline: Timeline) -> None:
+    def __init__(self, process: Process, timeline: Timeline, checker: Checker) -> None:
         node = process.node
         self._process = process
         self._timeline = timeline
+        self._checker = checker
+        self._due = Counter[str]()
         self._random = node.random
         self._clock = node.clock
         self.now_ms: Callable[[], int] = node.clock.now_ms
@@ -53,7 +66,26 @@ class SimulatedLoop:
 
     def call_soon(self, function: Callable[..., object], /, *arguments: Any) -> None:
         """Have `function` called in a later turn."""
-        self._timeline.after(0, self._process.deliver, function, *arguments)
+        name = getattr(function, "__qualname__", "")
+        if name not in ONE_AT_A_TIME:
+            self._timeline.after(0, self._process.deliver, function, *arguments)
+            return
+        self._due[name] += 1
+        self._checker.check(inv.i20_one_turn_at_a_time, self._process.node, name, self._due[name])
+        self._timeline.after(self._lag_us(name), self._process.deliver, self._take_turn, name, function)
+
+    def _lag_us(self, name: str) -> int:
+        longest_us = self._process.world.turn_lag_us if name == LISTENERS else 0
+        return int(self._random.random() * longest_us) if longest_us and self._random.random() < LATE_TURNS else 0
+
+    @property
+    def is_late(self) -> bool:
+        """Whether a turn of the listeners is still to come."""
+        return self._due[LISTENERS] > 0
+
+    def _take_turn(self, name: str, function: Callable[[], object]) -> None:
+        self._due[name] -= 1
+        function()
 
     call_soon_threadsafe = call_soon
 

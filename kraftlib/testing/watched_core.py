@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from kraftlib.testing.world import World
 
 
+ASKED_AT_ONCE: Final = 20
+"""So often a core is asked when it is due within a few milliseconds: by the timer, and by what happens."""
+
+
 class WatchedCore:
     """The core as its executor sees it, with a check of every call."""
 
@@ -28,11 +33,14 @@ class WatchedCore:
         judge = world.judge
         self._judge: Judged = replica if judge is None else judge(replica)
         self._checker = world.checker
+        self._asked_ms = deque[int](maxlen=ASKED_AT_ONCE)
+        """When it was asked for its deadline, since the latest one."""
 
     def deadline_ms(self) -> int | None:
         """As `Core.deadline_ms`."""
         deadline_ms = self._replica.deadline_ms()
-        self._checker.asked_when(self._process, deadline_ms)
+        self._asked_ms.append(self._process.node.clock.now_ms())
+        self._checker.asked_when(self._process, deadline_ms, self._asked_ms)
         return deadline_ms
 
     def start(self, now_ms: int) -> Any:
@@ -46,6 +54,8 @@ class WatchedCore:
         process = self._process
         process.turns += 1
         process.last_event = event
+        if type(event) is ev.TimeoutReached:
+            self._asked_ms.clear()
         if isinstance(event, ev.SnapshotCreated):
             process.snapshot_created(event.snapshot_id)
         elif isinstance(event, ev.SnapshotInstalled | ev.SnapshotAdopted):

@@ -145,7 +145,17 @@ class Workload:
         except KraftError as error:
             call.set_exception(error)
             return None
+        if not node.config.append_linger_ms:
+            self._world.timeline.after(1, self._look_whether_it_waits, call)
         return call
+
+    def _look_whether_it_waits(self, call: ClientAppend) -> None:
+        """See that an append is with the core, if nothing has held it up."""
+        process = call.process
+        node = process.node
+        if node.process is process and process.running and not node.disk.is_busy:
+            is_waiting = process.executor.appends.pending and process.replica.wants_records
+            self._world.checker.check(inv.v10_nothing_waits_in_vain, node, call.number, is_waiting)
 
     def read_from(self, node: SimulatedNode | None) -> ClientRead | None:
         """Read on a node, behind a barrier; return None if no node runs."""

@@ -93,6 +93,8 @@ class World:
         self.nodes: dict[ReplicaId, SimulatedNode] = {}
         self.link_us = (300, 400)
         """Delay of an ordinary link, and what may come on top of it."""
+        self.turn_lag_us = 0
+        """Time by which a turn of the listeners may be late, since the loop is busy with something else."""
         self.keeps_up = False
         """Whether a replica that has stopped, on demand or because of its disk, is started again at once."""
         self.disk_spread_us = 400

@@ -160,3 +160,45 @@ def test_an_observer_that_heard_of_a_newer_epoch_waits_for_an_election_and_no_lo
 
         assert made.violation is None
         assert observer.process.replica.high_watermark == made.committed_end
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_snapshot_that_nothing_needs_goes_soon(waits: bool) -> None:
+    bug = Edit("runtime.snapshots.retention.Retention.look", "len(ids) < 2", "True" if waits else "len(ids) < 2")
+    settings = {"retention_bytes": 0, "retention_interval_ms": 500}
+    with planted(Mutant("one", "nothing goes", (bug,))), world(voters=1, config=settings) as made:
+        process = made.nodes[1].process
+        assert process is not None
+        for _ in range(2):
+            made.workload.start()
+            made.run_for(500)
+            made.workload.stop()
+            liveness.settle(made)
+            assert process.take_snapshot(0)
+            made.run_for(1)
+        if waits:
+            with pytest.raises(InvariantViolation, match=r"V11 .*are kept that are too much"):
+                liveness.v11_old_snapshots_go(made)
+        else:
+            liveness.v11_old_snapshots_go(made)
+            assert len(made.nodes[1].log.snapshots()) == 1
+
+
+@pytest.mark.parametrize("begins_with", [0, 1])
+def test_as_many_hashes_are_told_as_may_wait(begins_with: int) -> None:
+    one = Edit("runtime.snapshots.sending.SnapshotSender.__init__", "_hashing = 0", f"_hashing = {begins_with}")
+    with planted(Mutant("one", "one less", (one,))), world(voters=1) as made:
+        process = made.nodes[1].process
+        assert process is not None
+        liveness.v12_hashes_are_told(made)  # there is no snapshot yet
+        made.workload.start()
+        made.run_for(500)
+        made.workload.stop()
+        liveness.settle(made)
+        assert process.take_snapshot(0)
+        made.run_for(1)
+        if begins_with:
+            with pytest.raises(InvariantViolation, match=r"V12 .*with the errors"):
+                liveness.v12_hashes_are_told(made)
+        else:
+            liveness.v12_hashes_are_told(made)

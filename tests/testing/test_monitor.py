@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kraftlib.consensus.events import TimeoutReached
+from kraftlib.consensus.events import ResignRequested, TimeoutReached
 from kraftlib.testing.monitor import BURST
 from kraftlib.testing.violation import InvariantViolation
 from tests.simulation.mutation import Edit, Mutant, planted
@@ -116,3 +116,35 @@ def test_a_core_that_is_called_without_end_is_seen() -> None:
             process.executor.submit(TimeoutReached())
         with pytest.raises(InvariantViolation, match="I20"):
             made.run_for(2_000)
+
+
+def test_an_application_that_is_not_told_of_the_end_of_its_leadership_is_a_violation() -> None:
+    """As long as no other replica is elected: that would be told."""
+    leader_of_the_core = "self.leader = self.core.leader_and_epoch"
+    edits = [
+        Edit(f"runtime.executor.Executor.{one}", leader_of_the_core, "pass") for one in ("note_role", "leadership_over")
+    ]
+    with world() as made, planted(Mutant("one", "the end stays in the core", tuple(edits))):
+        leader = made.leader()
+        assert leader is not None
+        assert leader.process is not None
+        for other in made.nodes:
+            if other != leader.key.id:
+                made.network.link(leader.key.id, other).cut = True
+        leader.process.executor.submit(ResignRequested(leader.process.replica.epoch))
+        with pytest.raises(InvariantViolation, match=r"V9 .*the core of .* knows"):
+            made.run_for(5_000)
+
+
+def test_a_listener_that_is_not_told_of_a_leader_is_a_violation() -> None:
+    never = Edit("runtime.applier.Applier._feed", "feed.is_news(leader)", "False")
+    mutant = Mutant("one", "no leader is news", (never,))
+    with planted(mutant), world() as made, pytest.raises(InvariantViolation, match=r"V9 .*the core of .* knows"):
+        made.run_for(5_000)
+
+
+def test_an_election_that_the_metrics_do_not_tell_of_is_a_violation() -> None:
+    never = Edit("runtime.executor.Executor.note_role", "self._metrics.role_changed(role)", "pass")
+    mutant = Mutant("one", "the metrics hear of no role", (never,))
+    with planted(mutant), world() as made, pytest.raises(InvariantViolation, match=r"V9 .*how long that took"):
+        made.run_for(5_000)

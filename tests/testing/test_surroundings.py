@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from kraftlib.testing import liveness
 from kraftlib.testing.process import Ending
 from kraftlib.testing.surroundings import SLOWEST_US, SimulatedBackground
+from kraftlib.testing.violation import InvariantViolation
+from tests.simulation.mutation import Edit, Mutant, planted
 from tests.testing.worlds import world
 
 
@@ -69,3 +74,39 @@ def test_a_timer_comes_on_the_clock_of_the_node_or_not_at_all() -> None:
         made.run_for(51)
 
         assert heard == ["late"]
+
+
+@pytest.mark.parametrize(
+    ("where", "old", "new", "said"),
+    [
+        ("runtime.applier.Applier._schedule", "self._scheduled = True", "pass", "asks for Applier._turn while"),
+        ("runtime.alarm.Alarm.settle", "now_ms >= ask_ms", "True", "asks its core 20 times"),
+    ],
+)
+def test_a_loop_that_is_kept_busy_for_nothing_is_a_violation(where: str, old: str, new: str, said: str) -> None:
+    mutant = Mutant("one", "more than is needed", (Edit(where, old, new),))
+    with planted(mutant), pytest.raises(InvariantViolation, match=f"I20 .*{said}"):
+        run_a_busy_second()
+
+
+def run_a_busy_second() -> None:
+    with world() as made:
+        made.workload.rate = 500.0
+        made.workload.start()
+        made.run_for(1_000)
+
+
+def test_turns_of_the_listeners_come_late_where_the_loop_is_busy_and_nothing_is_lost() -> None:
+    with world() as made:
+        made.turn_lag_us = 2_000_000
+        made.workload.start()
+        made.run_for(3_000)
+        behind = [
+            node.process.applier.applied_offset < made.committed_end for node in made.nodes.values() if node.process
+        ]
+        made.workload.stop()
+        made.turn_lag_us = 0
+        liveness.settle(made)
+
+        assert any(behind)
+        assert made.violation is None

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kraftlib.testing.process import Ending
+from kraftlib.testing.violation import InvariantViolation
 from kraftlib.testing.workload import Outcome
+from tests.simulation.mutation import Edit, Mutant, planted
 from tests.testing.worlds import world
 
 
@@ -59,3 +63,13 @@ def test_a_workload_appends_while_it_runs() -> None:
         made.run_for(1_000)
 
         assert 5 < count == len(made.workload.appends)
+
+
+def test_an_append_that_waits_for_nothing_is_a_violation() -> None:
+    forgets = Edit("runtime.appends.Appends.append", "self._wake()", "pass")
+    with world() as made, planted(Mutant("one", "nobody is woken", (forgets,))):
+        leader = made.leader()
+        assert leader is not None
+        made.workload.append_to(leader)
+        with pytest.raises(InvariantViolation, match=r"V10 .*leaves append 0 waiting"):
+            made.run_for(1)

@@ -128,4 +128,46 @@ MUTANTS: Final = (
         "the application reads the leader that was known when the replica last took another role",
         (Edit("runtime.executor.Executor.leader_announced", "self.leader = leader\n", "\n"),),
     ),
+    Mutant(
+        "end-of-a-leadership-is-not-told",
+        "the application of a leader that resigned as it was elected appends there in vain",
+        (Edit("runtime.executor.Executor.leadership_over", "self.leader = self.core.leader_and_epoch", "pass"),),
+        profiles=("crashes", "disks"),
+        slow=True,
+    ),
+    Mutant(
+        "drained-with-the-next-event",
+        "after a pause of the process records wait until something else happens",
+        (Edit("runtime.executor.Executor._drain", "return True", "return False"),),
+        profiles=("crashes", "clocks"),
+        slow=True,
+    ),
+    Mutant(
+        "turns-in-vain",
+        "each reason for a turn of the listeners is a turn",
+        (Edit("runtime.applier.Applier._schedule", "self._scheduled = True", "pass"),),
+    ),
+    Mutant(
+        "asked-after-each-event",
+        "a busy replica asks its core after each event when it is due",
+        (Edit("runtime.alarm.Alarm.settle", "now_ms >= ask_ms", "True"),),
+    ),
+    Mutant(
+        "one-snapshot-too-many",
+        "retention waits for a third snapshot",
+        (Edit("runtime.snapshots.retention.Retention.look", "len(ids) < 2", "len(ids) < 3"),),
+        slow=True,
+    ),
+    Mutant(
+        "one-hash-too-few",
+        "one hash of a snapshot less than may wait is worked out",
+        (Edit("runtime.snapshots.sending.SnapshotSender.__init__", "self._hashing = 0", "self._hashing = 1"),),
+    ),
+    Mutant(
+        "skipped-callers-hear-nothing",
+        "callers whose records a snapshot has replaced are forgotten, and wait for ever",
+        (Edit("runtime.waiters.Waiters.skipped", "self._post(settle, outcomes)", "pass"),),
+        profiles=("swarm", "membership", "network"),
+        slow=True,
+    ),
 )
