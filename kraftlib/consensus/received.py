@@ -53,7 +53,8 @@ def _leading_batches(
             text = f"base offset {batch.base_offset} and epoch {batch.epoch} do not continue {end_offset}@{last_epoch}"
             state.refuse("foreign batch", f"{text} in epoch {state.epoch}")
             break
-        if batch.is_control and voters is None and _counts_others(state, batch):
+        # A record that our log has had was judged when it came, by voters that may be missing now.
+        if batch.is_control and voters is None and end_offset >= state.log.end_offset and _counts_others(state, batch):
             break
         batches.append(batch)
         end_offset, last_epoch = batch.last_offset + 1, batch.epoch

@@ -38,6 +38,7 @@ from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Follower, Role
 from kraftlib.records.batch import encode_batch
 from kraftlib.records.control import encode_control_batch
+from kraftlib.records.control_messages import KRaftVersionRecord, LeaderChangeMessage
 from kraftlib.types import ElectionState, EpochStart, OffsetAndEpoch, OffsetRange, ReplicaKey
 from kraftlib.wire.messages.fetch import FetchRequest
 from tests.consensus.build import (
@@ -101,6 +102,27 @@ def repaired(core: Replica, *holes: OffsetRange) -> list[Any]:
 def votes(core: Replica, last: tuple[int, int], *, pre_vote: bool = False) -> bool:
     response = ask(core, vote_request(epoch=9, last=last, pre_vote=pre_vote), version=2)
     return bool(partition_of(response).vote_granted)
+
+
+def test_records_that_the_log_has_had_are_taken_from_a_leader_with_voters_that_stand_among_them() -> None:
+    """The list of a quorum that was static is still configured: its upgrade is missing, and comes an answer before the
+    LeaderChange that names another voter."""
+    upgrade = [KRaftVersionRecord(kraft_version=1), voter_set(1, 2, 3, 4).to_record()]
+    voters = tuple(LeaderChangeMessage.Voter(voter_id=voter_id) for voter_id in (1, 2, 3, 4))
+    first = encode_control_batch(upgrade, timestamp_ms=0, base_offset=2, epoch=2)
+    second = encode_control_batch(
+        [LeaderChangeMessage(leader_id=2, voters=voters)], timestamp_ms=0, base_offset=4, epoch=3
+    )
+    view = log_view(1, 1, 2, 2, 3, 3, voters=voter_set(1, 2, 3))
+    view.holes = [OffsetRange(2, 6)]
+    core = follower(log=view, epoch=3)
+    lead_on(core)
+    lead_on(core, bytes(first.data))
+    written(core, 4, 2)
+
+    actions = lead_on(core, bytes(second.data))
+
+    assert [action.batches for action in actions if isinstance(action, WriteRepair)] == [(second,)]
 
 
 def test_a_repair_that_finds_no_space_begins_again_after_a_pause() -> None:

@@ -45,7 +45,8 @@ def continuing(
             before, latest = latest, changed
             if before is not None and not begins_epoch and _is_more_than_one(before, changed):
                 return taken
-        if controls and latest is None and is_static and batch.epoch == state.epoch:
+        is_new = batch.base_offset >= state.log.end_offset
+        if controls and is_new and latest is None and is_static and batch.epoch == state.epoch:
             static = sorted(voter.key.id for voter in state.voters)
             if static and _names_others(controls, static):
                 break
