@@ -111,6 +111,11 @@ class LogView:
         """Id of the oldest snapshot on disk."""
         return self.snapshots[0] if self.snapshots else None
 
+    @property
+    def voters_known_from(self) -> Offset:
+        """The least end of a snapshot that can say who voted there. Before kraft.version 1, none has to."""
+        return self.header_offset if self.kraft_version.latest >= 1 else 0
+
     def end_for(self, epoch: Epoch) -> OffsetAndEpoch:
         """Return the largest known epoch <= `epoch` and where it ends (KIP-595, Fetch)."""
         starts = self.epoch_starts

@@ -89,6 +89,7 @@ class Housekeeping:
             applied_offset=lambda: applier.applied_offset,
             on_created=self._created,
             clock=loop.now_ms,
+            known_from=lambda: opened.view.voters_known_from,
             step=background.step,
             increments=increments,
         )

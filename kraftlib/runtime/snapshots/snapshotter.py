@@ -50,7 +50,8 @@ class _Applied:
 class Snapshotter:
     """The snapshots of one replica. Everything but the writing is for the loop.
 
-    `plan` returns the contents of a snapshot that ends at an offset; `on_created` is called with each durable one.
+    `plan` returns the contents of a snapshot that ends at an offset, which it can from `known_from` on; `on_created` is
+    called with each durable one.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Snapshotter:
         applied_offset: Callable[[], Offset],
         on_created: Callable[[OffsetAndEpoch], None],
         clock: Callable[[], int],
+        known_from: Callable[[], Offset] = lambda: 0,
         step: Callable[[], None] = unhurried,
         increments: Increments | None = None,
     ) -> None:
@@ -77,6 +79,7 @@ class Snapshotter:
         self._applied_offset = applied_offset
         self._on_created = on_created
         self._clock = clock
+        self._known_from = known_from
         self._step = step
         self._increments = increments
         self._automatic = can_snapshot(machine)
@@ -102,7 +105,7 @@ class Snapshotter:
 
     def look(self) -> None:
         """Take a snapshot of the state machine, if it is time for one."""
-        if not self._automatic or self._writing or self.suspended is not None or not self._is_due():
+        if not self._may_begin() or not self._is_due():
             return
         try:
             base = self._increments.usable_base if self._increments is not None else None
@@ -113,9 +116,13 @@ class Snapshotter:
         except BaseException as error:  # noqa: BLE001 - the application's, and it costs no more than this snapshot
             self._give_up(error)
 
+    def _may_begin(self) -> bool:
+        is_free = self._automatic and not self._writing and self.suspended is None
+        return is_free and self._applied_offset() >= self._known_from()
+
     def renew(self) -> None:
         """Take a snapshot of the applied state now: one was lost, or another replica wants one."""
-        if self._automatic and not self._writing and self.suspended is None and self._applied_offset() > 0:
+        if self._may_begin() and self._applied_offset() > 0:
             try:
                 self.create(self._log_outcome, None, None)
             except BaseException as error:  # noqa: BLE001 - as in `look`

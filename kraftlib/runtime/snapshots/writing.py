@@ -48,13 +48,20 @@ class SnapshotPlan:
 def plan_snapshot(log: ReplicatedLog, *, offset: Offset, high_watermark: Offset, view: LogView) -> SnapshotPlan:
     """Plan the snapshot that replaces every record below `offset`.
 
-    Raises: ConfigError, if that is not committed, not in the log any more, or in the midst of a batch (scenario N7).
+    Raises: ConfigError, if that is not committed, not in the log any more, or in the midst of a batch (scenario N7); or
+    if the voters there are not known.
     """
     latest = min(high_watermark, log.end_offset)  # the log may have lost what was committed, and fetch it again
     if not log.start_offset < offset <= latest:
         raise ConfigError(
             f"a snapshot cannot end at offset {offset}: it replaces committed records that the log still holds, from "
             f"{log.start_offset + 1} to {latest}"
+        )
+    known_from = view.voters_known_from
+    if offset < known_from:
+        raise ConfigError(
+            f"a snapshot cannot end at offset {offset}: this replica has read who votes from a snapshot that ends at "
+            f"{known_from}, and not who did before: take {known_from} or more"
         )
     last = log.read(offset - 1, 1)[0]
     if last.last_offset != offset - 1:

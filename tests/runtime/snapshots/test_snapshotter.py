@@ -71,6 +71,7 @@ class Rig:
         self.machine = machine or Numbers()
         self.background = Later()
         self.now_ms = 0
+        self.known_from = 0
         self.created: list[OffsetAndEpoch] = []
         self.snapshotter = Snapshotter(
             RaftConfig(node_id=1, **{**limits, **config}),
@@ -84,6 +85,7 @@ class Rig:
             applied_offset=lambda: self.log.end_offset,
             on_created=self.created.append,
             clock=lambda: self.now_ms,
+            known_from=lambda: self.known_from,
         )
 
     def apply(self, *values: int) -> None:
@@ -98,6 +100,19 @@ class Rig:
     def values(self, snapshot_id: OffsetAndEpoch) -> list[int]:
         with SnapshotReader(self.log.open_snapshot(snapshot_id)) as reader:
             return [int(value) for batch in reader.batches() for value in batch.values()]
+
+
+def test_no_snapshot_is_taken_before_the_voters_are_known() -> None:
+    """The state machine is behind a snapshot whose header told them, and which was lost since."""
+    rig = Rig(snapshot_interval_records=1)
+    rig.known_from = 3
+    rig.apply(1, 2)
+    rig.snapshotter.renew()
+    assert not rig.background.jobs
+    rig.apply(3)
+    rig.background.work()
+
+    assert rig.created == [OffsetAndEpoch(epoch=1, offset=3)]
 
 
 def test_a_snapshot_is_of_the_moment_and_not_of_when_it_is_written() -> None:

@@ -10,6 +10,7 @@ from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.voters import Voter, VoterSet
 from kraftlib.errors import ConfigError, RecordTooLargeError
 from kraftlib.records.batch import encode_batch
+from kraftlib.records.control_messages import KRaftVersionRecord
 from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.runtime.snapshots.writing import plan_snapshot
 from kraftlib.storage.memory import MemoryReplicatedLog
@@ -66,6 +67,16 @@ def test_a_dynamic_quorum_names_its_voters_as_they_were(log: MemoryReplicatedLog
 def test_a_snapshot_ends_at_the_end_of_a_committed_batch(log: MemoryReplicatedLog, offset: int, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         plan_snapshot(log, offset=offset, high_watermark=10, view=view(log))
+
+
+def test_a_snapshot_does_not_end_where_the_voters_are_not_known(log: MemoryReplicatedLog) -> None:
+    """The newest snapshot told them at the start; the log reaches back further, and the state machine may, too."""
+    seen = view(log)
+    seen.observe_snapshot(OffsetAndEpoch(epoch=2, offset=8), [KRaftVersionRecord(kraft_version=1), VOTERS.to_record()])
+
+    with pytest.raises(ConfigError, match="take 8 or more"):
+        plan_snapshot(log, offset=6, high_watermark=12, view=seen)
+    assert plan_snapshot(log, offset=8, high_watermark=12, view=seen).voters == VOTERS.to_record()
 
 
 def test_a_snapshot_does_not_end_beyond_a_log_that_has_lost_what_was_committed(log: MemoryReplicatedLog) -> None:
