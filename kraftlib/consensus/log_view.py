@@ -57,7 +57,8 @@ class LogView:
     voters: History[VoterSet]
     kraft_version: History[int]
     header_offset: Offset = 0
-    """End of the snapshot whose header told voters and kraft.version. It is believed even if it is lost since."""
+    """From the record before it on, voters and kraft.version are known: the end of the snapshot whose header told them,
+    or the start of the log. That header is believed even if its snapshot is lost since."""
 
     @classmethod
     def build(
@@ -70,7 +71,7 @@ class LogView:
         static_voters: VoterSet | None = None,
     ) -> LogView:
         """Describe a log that was just opened: all of it is durable. Its control records are told afterwards, in order:
-        `observe_snapshot` for the newest snapshot, then `observe` for each control batch of the log."""
+        `observe_snapshot` for a snapshot that it has, then `observe` for each control batch behind that."""
         return cls(
             start_offset=start_offset,
             end_offset=end_offset,
@@ -232,9 +233,8 @@ class LogView:
         self.holes = list(holes)
         self.end_offset = self.flushed_offset = max(self.end_offset, end_offset)
         self.epoch_starts = list(epoch_starts)
-        # A snapshot of our own may be ahead of the log: the voters then are those that stand in the log.
-        behind = [snapshot.offset for snapshot in self.snapshots if snapshot.offset <= self.end_offset]
-        first = max([self.start_offset, self.header_offset, *behind])
+        # Not more: a newer snapshot of our own may have been ahead of the log, and then what is before its end is new.
+        first = max(self.start_offset, self.header_offset)
         self.voters.truncate(first)
         self.kraft_version.truncate(first)
         for batch in control_batches:
@@ -297,6 +297,7 @@ class LogView:
             if hole.end_offset > self.start_offset
         ]
         self.snapshots = [kept for kept in self.snapshots if kept >= snapshot_id]
+        self.header_offset = max(self.header_offset, self.start_offset)
         self.voters.forget_before(self.start_offset)
         self.kraft_version.forget_before(self.start_offset)
         starts = self.epoch_starts

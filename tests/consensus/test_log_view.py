@@ -249,6 +249,29 @@ def test_a_repaired_log_is_known_with_the_voters_that_stood_in_the_hole() -> Non
     assert (log.holes, log.end, log.flushed_offset) == ([], OffsetAndEpoch(offset=6, epoch=2), 6)
 
 
+def test_a_repair_that_passes_a_snapshot_of_our_own_reads_the_voters_before_its_end() -> None:
+    """It was ahead of a log that had lost its end with the power: the core has read neither of them."""
+    log = log_view(1, 1, 1, 1, voters=voter_set(1, 2, 3))
+    log.add_snapshot(OffsetAndEpoch(offset=6, epoch=1))
+    log.holes = [OffsetRange(2, 4)]
+    fourth = encode_control_batch([voter_set(1, 2, 3, 4).to_record()], timestamp_ms=0, base_offset=4, epoch=1)
+    log.repaired((), 8, [EpochStart(epoch=1, start_offset=0)], (fourth,))
+
+    assert log.voters.latest == voter_set(1, 2, 3, 4)
+
+
+def test_the_voters_are_known_from_where_the_log_began_though_it_reaches_back_again() -> None:
+    """The snapshot at its start is lost. Older values were forgotten with the records that it had replaced."""
+    log = log_view(1, 1, 1, 1, voters=voter_set(1, 2, 3))
+    snapshot = OffsetAndEpoch(offset=3, epoch=1)
+    log.add_snapshot(snapshot)
+    log.voters.add(0, voter_set(1, 2))
+    log.voters.add(1, voter_set(1))
+    log.delete_before(snapshot)
+
+    assert (log.header_offset, log.voters.at(2)) == (3, voter_set(1))
+
+
 def test_a_repair_keeps_what_the_header_of_a_snapshot_said_that_is_lost_since() -> None:
     """The core has read only the newest header; the older snapshot that stays is not read anew."""
     log = log_view(1, 1, 1, 1, voters=voter_set(1, 2, 3))

@@ -275,7 +275,8 @@ class CoreStore:
         """Lose a stored snapshot; records that are nowhere else are a hole from now on."""
         snapshot = self.snapshots.pop(snapshot_id, None)
         if snapshot is not None:
-            self.lost = (snapshot_id, snapshot)
+            if self.lost is None or not self.is_damaged or self.lost[0] < snapshot_id:
+                self.lost = (snapshot_id, snapshot)
             start_offset = self.start_offset
             if start_offset > 0 and not any(kept.offset >= start_offset for kept in self.snapshots):
                 self.holes = [OffsetRange(0, start_offset), *self.holes]

@@ -544,7 +544,8 @@ class CoreWorld:
         """Let a replica take a snapshot of something that is committed, or this one, if there is anything new."""
         store, view, random = host.store, host.running.state.log, self.random
         # Committed records may be applied before their flush: after a power loss a snapshot is ahead of its log.
-        ends = [batch for batch in store.batches if host.applied_from < batch.end_offset <= host.high_watermark]
+        known_from = max(host.applied_from + 1, view.voters_known_from)
+        ends = [batch for batch in store.batches if known_from <= batch.end_offset <= host.high_watermark]
         if wanted is not None:
             ends = [batch for batch in ends if (batch.end_offset, batch.epoch) == (wanted.offset, wanted.epoch)]
         if not ends or store.is_damaged:

@@ -105,6 +105,7 @@ class Mirror:
         self.holes = [OffsetRange(max(hole.start_offset, start), hole.end_offset)
                       for hole in self.holes if hole.end_offset > start]  # fmt: skip
         self.voters, self.kraft_versions = entries_since(self.voters, start), entries_since(self.kraft_versions, start)
+        self.header_offset = max(self.header_offset, start)
         older = [begun for begun in self.epoch_starts if begun.start_offset <= start]
         if older:
             newest = EpochStart(epoch=older[-1].epoch, start_offset=start)
@@ -283,8 +284,7 @@ class LogRules(RuleSet):
         log = self.log
         log.holes, log.epoch_starts = list(event.holes), list(event.epoch_starts)
         log.end_offset = log.flushed_offset = max(log.end_offset, event.end_offset)
-        behind = [kept.offset for kept in log.snapshots if kept.offset <= log.end_offset]
-        first = max([log.start_offset, log.header_offset, *behind])
+        first = max(log.start_offset, log.header_offset)
         log.forget_controls(first)
         log.read_controls(event.control_batches, behind=first)
 

@@ -164,10 +164,7 @@ class Scene:
         self.voters_changed = False
         kind = type(event)
         if kind in DISK_EVENTS:
-            end_offset = max(log.end_offset, event.end_offset if kind is ev.Repaired else 0)
-            behind = [snapshot.offset for snapshot in log.snapshots if snapshot.offset <= end_offset]
-            first = max([log.start_offset, log.header_offset, *behind])
-            self.voters_changed = self.voters.hear(event, first)
+            self.voters_changed = self.voters.hear(event, max(log.start_offset, log.header_offset))
         self.answered = None
         if kind is ev.ResponseReceived or kind is ev.RequestFailed:
             self.answered = self.sent.pop(event.correlation_id, None)
