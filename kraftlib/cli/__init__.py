@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -65,11 +66,21 @@ class Command(Protocol):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    prepare_streams()
     try:
         options = parse(arguments)
     except SystemExit as exit_:  # argparse has said what is wrong, or printed the help
         return exit_.code if isinstance(exit_.code, int) else 2
     return exit_status(lambda: load(options.command).run(options), debug=options.debug)
+
+
+def prepare_streams() -> None:
+    """Let every text be printed, also without stdout or stderr, or where their encoding lacks a character."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by our parent: no file of ours may take its place
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def exit_status(run: Callable[[], int], *, debug: bool = False) -> int:

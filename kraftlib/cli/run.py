@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import signal
 import sys
@@ -206,7 +207,8 @@ async def _serve_until_told(
         line = f"epoch {leader.epoch}: {who}{own} leads"
         with lock:
             if early is None:
-                print(line, flush=True)
+                with contextlib.suppress(OSError):  # a reader that is gone, a full disk: the replica goes on
+                    print(line, flush=True)
             else:
                 early.append(line)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -137,3 +138,23 @@ def test_every_random_uuid_is_one_and_another(kraftlib: Command) -> None:
     first, second = (kraftlib("random-uuid").out.strip() for _ in range(2))
 
     assert parse_uuid(first) != parse_uuid(second)
+
+
+def test_it_runs_without_stdout_and_stderr(tmp_path: Path) -> None:
+    """A service manager may close both. No file that is opened later may take their numbers."""
+    for closed in (">&-", "2>&-", ">&- 2>&-"):
+        shell = f'exec "$0" "$@" {closed}'
+        for arguments, status in ((["random-uuid"], 0), (["verify-dir", str(tmp_path)], 1)):
+            command = ["sh", "-c", shell, sys.executable, "-m", "kraftlib", *arguments]
+            result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+            assert result.returncode == status
+            assert "Traceback" not in result.stderr
+            assert ("kraftlib: " in result.stdout, result.stdout == "") == (False, status == 1 or closed != "2>&-")
+
+
+def test_a_terminal_that_lacks_a_character_gets_its_number() -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii:strict"}
+    command = [sys.executable, "-m", "kraftlib", "backup", "--help"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "HOST:PORT,\\u2026" in result.stdout

@@ -23,7 +23,7 @@ from kraftlib.security.access import AccessConfig
 from kraftlib.security.sasl import SaslConfig
 from kraftlib.security.tls import TlsConfig
 from kraftlib.storage.directory import format_directory
-from kraftlib.types import new_uuid, parse_endpoint
+from kraftlib.types import Endpoint, new_uuid, parse_endpoint
 from tests.cli.conftest import Command
 from tests.cli.processes import TIMEOUT_S, ask, clients_of, running, single
 from tests.ports import free_port
@@ -93,6 +93,28 @@ def test_without_a_store_it_carries_a_log_that_is_not_the_stores(tmp_path: Path)
         assert ask(clients, {"status": True})["status"]["high_watermark"] > appended.last_offset
         assert "a request has one of status" in ask(clients, {"put": {"key": "a", "value": "1"}})["message"]
         assert process.end(signal.SIGTERM) == (0, "")
+
+
+def test_a_replica_goes_on_when_nobody_reads_what_it_prints(tmp_path: Path) -> None:
+    """Its store hears of a new leader by the same call that prints it."""
+    voters = [StaticVoter(number, Endpoint("127.0.0.1", free_port())) for number in (1, 2)]
+    configs = []
+    for voter in voters:
+        format_directory(tmp_path / f"data-{voter.id}", node_id=voter.id, cluster_id="pair")
+        configs.append(tmp_path / f"{voter.id}.toml")
+        configs[-1].write_text(
+            f'node_id = {voter.id}\ndirectory = "data-{voter.id}"\nlisten = "{voter.endpoint}"\n'
+            f'voters = "{",".join(map(str, voters))}"\nelection_timeout_ms = 300\n'
+        )
+    with running("run", "-c", configs[0]) as first:
+        clients = clients_of(first.line_with("replica 1: "))
+        assert first.popen.stdout is not None
+        first.popen.stdout.close()
+        with running("run", "-c", configs[1]) as second:
+            others = clients_of(second.line_with("replica 2: "))
+            leader = clients if "replica 1 leads" in second.line_with(" leads\n") else others
+            assert "offset" in ask(leader, {"put": {"key": "a", "value": "1"}})["put"]
+            assert ask(clients, {"read": "a"})["read"]["value"] == "1"
 
 
 # Bad input ----------------------------------------------------------------------------------------
