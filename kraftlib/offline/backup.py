@@ -141,7 +141,8 @@ def _wanted(partition: Path, newest: OffsetAndEpoch | None) -> list[str]:
     bases = sorted(base for base in map(names.parse_segment_name, files.list_names(partition)) if base is not None)
     start = 0 if newest is None else newest.offset
     # A segment is needed if the next one begins beyond the end of the checkpoint.
-    needed = [base for base, after in zip(bases, [*bases[1:], None], strict=True) if after is None or after > start]
+    following = zip(bases, [*bases[1:], None], strict=False)  # no segments, no pairs
+    needed = [base for base, after in following if after is None or after > start]
     return [*([names.checkpoint_name(newest)] if newest else []), *map(names.segment_name, needed)]
 
 
@@ -228,7 +229,7 @@ def _described(path: Path) -> BackupFile:
 
 def _pack(work: Path, target: Path) -> None:
     packed = work.parent / PACKED
-    with tarfile.open(packed, "w", format=tarfile.PAX_FORMAT) as tar:
+    with files.storage_errors("write", packed), tarfile.open(packed, "w", format=tarfile.PAX_FORMAT) as tar:
         for path in sorted(work.iterdir()):
             tar.add(path, arcname=path.name)
     descriptor = files.open_existing(packed)
@@ -254,16 +255,26 @@ def opened_backup(source: Path) -> Iterator[Path]:
             f"{source} is no backup: neither a directory nor a tar file, nor named <end offset>-<epoch>.checkpoint"
         )
     with tempfile.TemporaryDirectory(prefix="kraftlib-backup-") as temporary:
-        with tarfile.open(source) as tar:
-            for member in tar:
-                if not member.isfile() or not _is_backup_name(member.name):
-                    raise StorageError(f"{source} has a member {member.name!r}, which no backup has", path=source)
-                data = tar.extractfile(member)
-                if data is None:
-                    raise StorageError(f"{source}: {member.name} cannot be read", path=source)
-                with data, (Path(temporary) / member.name).open("xb") as out:
-                    shutil.copyfileobj(data, out, COPY_BYTES)
+        with files.storage_errors(f"unpack {source} into", Path(temporary)):
+            try:
+                _unpack(source, Path(temporary))
+            except tarfile.TarError as error:
+                raise StorageError(f"{source} is damaged, or was cut short: {error}", path=source) from error
+        if not (Path(temporary) / MANIFEST).exists():
+            raise StorageError(f"{source} is damaged, or was cut short: it has no {MANIFEST}", path=source)
         yield Path(temporary)
+
+
+def _unpack(source: Path, target: Path) -> None:
+    with tarfile.open(source) as tar:
+        for member in tar:
+            if not member.isfile() or not _is_backup_name(member.name):
+                raise StorageError(f"{source} has a member {member.name!r}, which no backup has", path=source)
+            data = tar.extractfile(member)
+            if data is None:
+                raise StorageError(f"{source}: {member.name} cannot be read", path=source)
+            with data, (target / member.name).open("xb") as out:
+                shutil.copyfileobj(data, out, COPY_BYTES)
 
 
 def _is_backup_name(name: str) -> bool:

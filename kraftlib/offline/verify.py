@@ -58,7 +58,8 @@ def verify_directory(directory: Path, *, progress: Progress = lambda size: None)
             f"{directory} has no {names.META_PROPERTIES}: it is no replica's directory", path=directory
         )
     partition = directory / names.PARTITION_DIRECTORY
-    log = LogVerification(partition, in_use=_is_in_use(directory), progress=progress)
+    in_use = _is_in_use(directory)
+    log = LogVerification(partition, in_use=in_use, progress=progress)
     for path in _paths(directory):
         if path.parent == partition and names.parse_segment_name(path.name) is not None:
             yield log.finding(path)
@@ -67,6 +68,8 @@ def verify_directory(directory: Path, *, progress: Progress = lambda size: None)
             if path == partition / names.SYNC_POINT and found.verdict == "ok":
                 verdict, detail = log.said_of_sync_point()
                 found = attrs.evolve(found, verdict=verdict, detail=detail)
+            if in_use and found.verdict == "damaged" and not os.path.lexists(path):
+                found = Finding(path=path, verdict="note", detail="the replica has removed it meanwhile")
             yield found
     if partition.is_dir():
         yield from log.missing()

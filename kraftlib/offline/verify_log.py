@@ -150,7 +150,7 @@ class _Scan:
             self.log.sync_point = note
             self.is_copied = is_of_other_files(partition, note, bases)
             note_known(self.log)
-        for base, after in zip(bases, [*bases[1:], None], strict=True):
+        for base, after in zip(bases, [*bases[1:], None], strict=False):  # no segments, no pairs
             self._read(base, after)
         doubtful = self.note is None and bool(bases) and _or(True, lambda: should_have_sync_point(partition))
         nothing = Judgement(damaged=(), torn=None, why=None)

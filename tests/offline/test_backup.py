@@ -13,6 +13,7 @@ import pytest
 from kraftlib.errors import ConfigError, CorruptBatchError, StorageError
 from kraftlib.offline.backup import MANIFEST, opened_backup, read_manifest, verify_backup, write_backup
 from kraftlib.storage import names
+from kraftlib.storage.directory import format_directory
 from kraftlib.types import OffsetAndEpoch
 from tests.storage.replicas import CLUSTER, controllers, make_replica, partition_of
 
@@ -164,3 +165,19 @@ def test_an_archive_with_a_foreign_member_is_not_unpacked(tmp_path: Path) -> Non
         pass
     with pytest.raises(ConfigError, match="is no backup"), opened_backup(tmp_path / "evil"):
         pass
+
+
+def test_a_tar_that_is_cut_short_is_named_wherever_it_ends(tmp_path: Path) -> None:
+    tar = tmp_path / "backup.tar"
+    back_up(make_replica(tmp_path / "replica"), tar)
+    whole = tar.read_bytes()
+    end = len(whole.rstrip(b"\0"))
+    for size in {*range(2_048, end, 101), end - 1}:
+        tar.write_bytes(whole[:size])
+        with pytest.raises(StorageError, match=r"backup\.tar is damaged, or was cut short: "), opened_backup(tar):
+            pass
+
+
+def test_a_log_without_any_segment_is_backed_up(tmp_path: Path) -> None:
+    format_directory(tmp_path / "replica", node_id=1, cluster_id=CLUSTER)
+    assert back_up(tmp_path / "replica", tmp_path / "backup") == OffsetAndEpoch(offset=0, epoch=0)

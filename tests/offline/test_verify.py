@@ -13,8 +13,9 @@ from kraftlib.offline.verify import total_bytes, verify_directory
 from kraftlib.offline.verify_log import Finding
 from kraftlib.records.increment import IncrementWriter
 from kraftlib.storage import names
+from kraftlib.storage.directory import format_directory
 from kraftlib.storage.lock import DirectoryLock
-from kraftlib.types import OffsetAndEpoch
+from kraftlib.types import Endpoint, OffsetAndEpoch
 from tests.storage.builders import a_batch
 from tests.storage.replicas import make_replica, partition_of
 
@@ -174,3 +175,32 @@ def test_an_index_that_points_nowhere_is_named(tmp_path: Path) -> None:
     assert damaged(directory)[index.name].position == 0
     index.write_bytes(data[:4] + (5).to_bytes(4, "big") + data[8:])
     assert "points at byte 5" in damaged(directory)[index.name].detail
+
+
+def test_a_directory_that_has_never_run_is_whole(tmp_path: Path) -> None:
+    format_directory(tmp_path / "replica", node_id=1, cluster_id="c", standalone=Endpoint("127.0.0.1", 9001))
+    assert {finding.verdict for finding in verify_directory(tmp_path / "replica")} == {"ok"}
+
+
+def test_a_log_that_has_lost_all_its_segments_is_damaged(tmp_path: Path) -> None:
+    partition = partition_of(make_replica(tmp_path))
+    for path in partition.glob("0*"):
+        if names.parse_checkpoint_name(path.name) is None:
+            path.unlink()
+    finding = damaged(tmp_path)[names.PARTITION_DIRECTORY]
+    assert finding.detail == "no segment is left, and a replica has run there"
+
+
+def test_what_a_running_replica_removes_meanwhile_is_no_damage(tmp_path: Path) -> None:
+    """Retention deletes checkpoints while they are read one after the other."""
+    partition = partition_of(make_replica(tmp_path))
+    lock = DirectoryLock.acquire(tmp_path)
+    found = verify_directory(tmp_path)
+    next(found)
+    (gone,) = partition.glob("*.checkpoint")
+    gone.unlink()
+    try:
+        told = {finding.path: (finding.verdict, finding.detail) for finding in found}
+    finally:
+        lock.release()
+    assert told[gone] == ("note", "the replica has removed it meanwhile")
