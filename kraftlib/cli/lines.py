@@ -175,17 +175,18 @@ class LineClient:
             await self._task
 
     async def _read(self) -> None:
+        reason = "the connection ended before the answer came"
         try:
             while line := await self._reader.readline():
                 answer = json.loads(line)
                 waiting = self._waiting.get(answer.get("id"))
                 if waiting is not None and not waiting.done():
                     waiting.set_result(answer)
-        except ConnectionError:
-            pass  # like an end: callers that wait are told below
+        except (ConnectionError, ValueError, TypeError, AttributeError, RecursionError) as error:
+            reason += f": {error}"  # also a server of another kind
         finally:
             self._closed = True
             self._writer.close()
             for waiting in self._waiting.values():
                 if not waiting.done():
-                    waiting.set_exception(ConnectionResetError("the connection ended before the answer came"))
+                    waiting.set_exception(ConnectionResetError(reason))

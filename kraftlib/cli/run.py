@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import logging
 import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -207,7 +206,7 @@ async def _serve_until_told(
         line = f"epoch {leader.epoch}: {who}{own} leads"
         with lock:
             if early is None:
-                with contextlib.suppress(OSError):  # a reader that is gone, a full disk: the replica goes on
+                with suppress(OSError):  # a reader that is gone, a full disk: the replica goes on
                     print(line, flush=True)
             else:
                 early.append(line)

@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import base64
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -245,12 +246,20 @@ def _to_lines(sources: Sequence[Path], target: Path, key: str | None) -> int:
         "voters": None if last.voters is None else to_json(last.voters, last.voters.version),
     }
     count = 0
-    with Bar("converting", base.size) as bar, target.open("x", encoding="utf-8") as out:
-        out.write(json.dumps(head) + "\n")
-        for value in _values(base, increments, key):
-            out.write(json.dumps(_as_text(value)) + "\n")
-            count += 1
-            bar.advance(len(value))
+    partial = target.with_name(f"{target.name}.part")  # the lines have no footer: a file with the right name is whole
+    try:
+        with files.storage_errors("write", partial), Bar("converting", base.size) as bar, partial.open("w") as out:
+            out.write(json.dumps(head) + "\n")
+            for value in _values(base, increments, key):
+                out.write(json.dumps(_as_text(value)) + "\n")
+                count += 1
+                bar.advance(len(value))
+            out.flush()
+            os.fsync(out.fileno())
+        files.rename(partial, target)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
     return count
 
 
@@ -280,9 +289,9 @@ def _from_lines(sources: Sequence[Path], target: Path) -> int:
         raise UsageError(
             "one file of lines becomes one checkpoint, named <end offset, 20 digits>-<epoch, 10>.checkpoint"
         )
-    with sources[0].open(encoding="utf-8") as lines, Bar("converting", files.size_of(sources[0])) as bar:
+    with sources[0].open("rb") as lines, Bar("converting", files.size_of(sources[0])) as bar:
         try:
-            head = json.loads(next(lines, ""))
+            head = json.loads(next(lines, b""))
             stamped, version = int(head["last_timestamp_ms"]), int(head["kraft_version"])
             if head["voters"] is not None or version:
                 raise ConfigError(
@@ -300,7 +309,7 @@ def _from_lines(sources: Sequence[Path], target: Path) -> int:
         )
 
 
-def _from_text(line: str) -> bytes:
+def _from_text(line: bytes) -> bytes:
     try:
         item = json.loads(line)
         return item["value"].encode() if "value" in item else base64.b64decode(item["base64"], validate=True)

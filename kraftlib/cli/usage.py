@@ -15,6 +15,6 @@ class UsageError(ConfigError):
 def servers_of(options: argparse.Namespace) -> list[Endpoint]:
     """Return the endpoints of `--bootstrap`. Raises: UsageError, if there are none; ConfigError."""
     servers = [parse_endpoint(part) for part in options.bootstrap.split(",") if part]
-    if not servers or options.timeout_ms < 1:
-        raise UsageError("--bootstrap names at least one host:port or unix:/path, --timeout-ms at least 1")
+    if not servers or not 1 <= options.timeout_ms < 2**31:
+        raise UsageError(f"--bootstrap names at least one host:port or unix:/path, --timeout-ms is 1 to {2**31 - 1}")
     return servers

@@ -204,3 +204,20 @@ async def test_an_address_in_use_is_named() -> None:
         endpoint = Endpoint(*other.getsockname())
         with pytest.raises(StorageError, match=f"cannot listen on {endpoint} for clients: .*in use"):
             await LineServer(Held().answer).start(endpoint)
+
+
+@pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\n", b"[1]\n", b'{"id": []}\n'])
+async def test_a_server_of_another_kind_is_told(said: bytes) -> None:
+    """The port of another service, by mistake: the error is that of a connection, which callers expect."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(said)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        client = await LineClient.connect(Endpoint(*server.sockets[0].getsockname()))
+        with pytest.raises(ConnectionError, match="before the answer came: "):
+            await client.ask({"snapshot": True})
+        await client.close()

@@ -118,3 +118,25 @@ def test_what_cannot_be_converted_is_said(
     assert message in result.err
     left = sorted(path for path in tmp_path.iterdir() if path.suffix != ".jsonl")
     assert left == [path for path in before if path.suffix != ".jsonl"]
+
+
+def test_lines_are_there_under_their_name_when_they_are_whole(kraftlib: Command, tmp_path: Path) -> None:
+    """They have no footer: half of them would become a checkpoint that lacks the rest."""
+    path = checkpoint(tmp_path, BASE, *(b"x" * 1_000 for _ in range(100)))
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    assert "within the batch" in kraftlib("snapshot", "convert", path, tmp_path / "state.jsonl").err
+    assert list(tmp_path.iterdir()) == [path]
+
+    path.write_bytes(data)
+    assert kraftlib("snapshot", "convert", path, tmp_path / "state.jsonl").status == 0
+
+
+def test_lines_that_are_no_text_are_told(kraftlib: Command, tmp_path: Path) -> None:
+    lines = tmp_path / "state.jsonl"
+    head = {"end_offset": 10, "epoch": 1, "last_timestamp_ms": 7, "kraft_version": 0, "voters": None}
+    good = json.dumps({"value": "x" * 10_000})
+    lines.write_bytes(f"{json.dumps(head)}\n{good}\n".encode() + b'{"value": "\xff"}\n')
+    result = kraftlib("snapshot", "convert", lines, tmp_path / names.checkpoint_name(BASE))
+    assert result.status == 1
+    assert result.err.startswith('kraftlib: the line b\'{"value": "\\xff"}\\n\' is no record: ')

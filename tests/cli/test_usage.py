@@ -11,6 +11,10 @@ from kraftlib.cli import main
     ("arguments", "line"),
     [
         (["backup", "only-one"], "kraftlib: name a stopped replica's directory and the backup, or --bootstrap"),
+        (
+            ["quorum", "status", "--bootstrap", "h:1", "--timeout-ms", "9" * 20],
+            "kraftlib: --bootstrap names at least one",
+        ),
         (["format", "-t", "blue"], "kraftlib: format needs either a directory or -c CONFIG"),
     ],
 )
