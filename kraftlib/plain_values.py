@@ -90,7 +90,7 @@ def from_plain(name: str, value: object, wanted: object, base: Path) -> Any:
     kinds = typing.get_args(wanted) if isinstance(wanted, types.UnionType) else (wanted,)
     kind = next(kind for kind in kinds if kind is not type(None))
     if kind is Path:
-        if not isinstance(value, str | Path):
+        if not isinstance(value, str | Path) or "\0" in str(value):
             raise ConfigError(f"{name}={value!r} must be a path")
         return base / value
     if attrs.has(kind) and isinstance(value, Mapping):

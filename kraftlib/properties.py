@@ -65,6 +65,9 @@ OTHERS: Final = frozenset(
 )
 """Keys that are read in another way."""
 
+ALL_KEYS: Final = frozenset({*NUMBERS, *LIMITS, *OTHERS})
+SECURITY: Final = r"(ssl|sasl|listener\.name)\."
+
 NOT_OURS: Final[tuple[tuple[str, str], ...]] = (
     (r"metadata\.max\.idle\.interval\.ms", "kraftlib writes no NoOpRecord into an idle log"),
     (
@@ -187,6 +190,7 @@ def settings_of(properties: Mapping[str, str]) -> Settings:
     lacks.
     """
     found = Settings()
+    _check_placeholders(properties)
     roles = _roles(properties)
     found.fields["node_id"] = _node_id(properties)
     _directory(properties, found)
@@ -226,6 +230,14 @@ def _roles(properties: Mapping[str, str]) -> frozenset[str]:
     if not roles <= ROLES:
         raise ConfigError(f"process.roles={properties['process.roles']!r} must be controller, broker, or both")
     return roles
+
+
+def _check_placeholders(properties: Mapping[str, str]) -> None:
+    """Refuse a value of ours that a config provider of Kafka's would replace: as it stands it means nothing."""
+    for provider in _list(properties.get("config.providers", "")):
+        for key, value in properties.items():
+            if f"${{{provider}:" in value and (key in ALL_KEYS or re.match(SECURITY, key)):
+                raise ConfigError(f"{key}={value!r}: kraftlib has no config.providers; write the value itself")
 
 
 def _node_id(properties: Mapping[str, str]) -> int:
@@ -323,6 +335,9 @@ def _protocol(properties: Mapping[str, str], name: str) -> str:
     for pair in _list(properties.get("listener.security.protocol.map", "")):
         listener, _, protocol = pair.partition(":")
         protocols[listener.strip().upper()] = protocol.strip().upper()
+    named = {each.partition(":")[0].upper() for each in _list(properties.get("listeners", ""))}
+    if name not in protocols and name not in PROTOCOLS and (protocols or (named & PROTOCOLS) - {"PLAINTEXT"}):
+        raise ConfigError(f"listener.security.protocol.map has no protocol for {name}, of controller.listener.names")
     protocol = protocols.get(name, name if name in PROTOCOLS else "PLAINTEXT")
     if protocol not in PROTOCOLS:
         raise ConfigError(f"listener.security.protocol.map: {protocol!r} of {name} must be one of {sorted(PROTOCOLS)}")
@@ -336,12 +351,14 @@ def _places(key: str, properties: Mapping[str, str]) -> dict[str, tuple[str, int
         match = re.fullmatch(r"([\w-]+)://(?:\[([^\[\]]+)\]|([^:\[\]]*)):([0-9]{1,5})", text, re.ASCII)
         if match is None or int(match[4]) > 65_535:
             raise ConfigError(f"{key}: {text!r} is no listener: expected NAME://host:port")
+        if match[1].upper() in places:
+            raise ConfigError(f"{key}: {match[1]} stands there twice")
         places[match[1].upper()] = (match[2] or match[3] or "", int(match[4]))
     return places
 
 
 def _number(key: str, text: str) -> int:
-    if not re.fullmatch(r"-?[0-9]{1,10}", text.strip(), re.ASCII):
+    if not re.fullmatch(r"-?[0-9]{1,19}", text.strip(), re.ASCII):
         raise ConfigError(f"{key}={text!r} must be a whole number")
     return int(text)
 
@@ -349,7 +366,7 @@ def _number(key: str, text: str) -> int:
 def _limit(key: str, text: str) -> int:
     """Return the number of a limit; a negative one is none (Kafka's `connections.max.idle.ms`)."""
     number = _number(key, text)
-    return number if number >= 0 else NUMBER_MAX
+    return min(number, NUMBER_MAX) if number >= 0 else NUMBER_MAX
 
 
 def _list(text: str) -> list[str]:

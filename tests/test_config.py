@@ -154,3 +154,14 @@ def test_the_help_tells_each_option_with_its_unit_and_its_default_in_groups() ->
 def test_an_unknown_option_suggests_the_nearest(make: Callable[[], object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make()
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "replica.toml"
+    path.write_text("\ufeffnode_id = 2\n", encoding="utf-8")
+    assert RaftConfig.from_toml(path).node_id == 2
+
+
+def test_a_path_with_a_null_character_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"directory='a\\x00b' must be a path"):
+        RaftConfig.from_mapping({"node_id": 1, "directory": "a\0b"})

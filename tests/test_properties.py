@@ -110,6 +110,20 @@ def test_words_say_why_and_go_to_the_log_where_nobody_takes_them(caplog: pytest.
     assert f"no.key: {UNKNOWN}" in caplog.text
 
 
+def test_numbers_are_as_large_as_kafkas() -> None:
+    """`Long.MAX_VALUE` stands for ever in many a file."""
+    most = 2**63 - 1
+    config = of(metadata_max_retention_ms=str(most), metadata_max_retention_bytes=str(100 << 30))
+    assert (config.retention_ms, config.retention_bytes) == (most, 100 << 30)
+    limits = of(connections_max_idle_ms=str(most)).limits
+    assert limits is not None
+    assert limits.idle_max_ms == 2**31 - 1
+
+
+def test_a_placeholder_of_a_brokers_key_is_left_alone() -> None:
+    assert of(config_providers="env", listeners="CONTROLLER://h:9093", broker_rack="${env:RACK}").node_id == 3
+
+
 def test_the_log_lies_where_kafka_would_look_for_it() -> None:
     assert of(log_dirs="/a, /b", metadata_log_dir="/m").directory == Path("/m")
     assert of(log_dirs="/a,/b", log_dir="/c").directory == Path("/a")
@@ -155,6 +169,14 @@ def test_auto_join_and_an_older_name_of_the_node_id() -> None:
         ({"listeners": "CONTROLLER://h:99999"}, "is no listener"),
         ({"listeners": "CONTROLLER://:9093"}, "must name the host of CONTROLLER"),
         ({"listener.security.protocol.map": "CONTROLLER:SASL_SSL"}, "protocol=GSSAPI: kraftlib has SCRAM-SHA-512"),
+        ({"listeners": "CONTROLLER://a:9093,CONTROLLER://a:9094"}, "listeners: CONTROLLER stands there twice"),
+        ({"listener.security.protocol.map": "CONTROLER:SASL_SSL"}, "has no protocol for CONTROLLER"),
+        ({"listeners": "SSL://:9092,CONTROLLER://h:9093"}, "has no protocol for CONTROLLER"),
+        ({"config.providers": "env, file", "log.dirs": "${env:DIR}"}, "log.dirs='${env:DIR}': kraftlib has no config"),
+        (
+            {"config.providers": "file", "ssl.keystore.key": "${file:/a:b}"},
+            "ssl.keystore.key='${file:/a:b}': kraftlib has no config.providers",
+        ),
         ({"listener.security.protocol.map": "CONTROLLER:MAGIC"}, "'MAGIC' of CONTROLLER must be one of"),
     ],
 )
