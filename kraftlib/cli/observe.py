@@ -163,10 +163,10 @@ class Observer(Listener):
             try:
                 message, version = decode_record(record.value)
             except UnknownRecordError as error:
-                self.image.faults.append(str(error))
+                self.image.add_fault(str(error))
                 yield {**line, "type": error.api_key, "version": error.version, "value": record.value.hex()}
             except ProtocolError as error:  # no metadata record at all: a quorum of ours, with records of its own
-                self.image.faults.append(f"offset {record.offset}: {error}")
+                self.image.add_fault(f"offset {record.offset}: {error}")
                 yield {**line, "value": record.value.hex()}
             else:
                 self.image.apply(message)

@@ -24,6 +24,7 @@ from kraftlib.metadata.shared_map import MapBuilder
 from kraftlib.types import Offset, uuid_text
 
 LEADER_UNCHANGED: Final = -2
+FAULTS_MAX: Final = 100
 CHANGEABLE: Final = (
     "replicas",
     "isr",
@@ -49,7 +50,7 @@ class ClusterImage:
         """By resource as Kafka's shell names it: `TOPIC:events`; `BROKER` alone stands for all of them."""
         self.next_producer_id: int | None = None
         self.faults: list[str] = []
-        """The records that did not fit, most likely from a newer Kafka."""
+        """The last of the records that did not fit, most likely from a newer Kafka."""
         self._counted: dict[str, set[Any]] = {"acls": set(), "credentials": set(), "tokens": set(), "quotas": set()}
         self._topic_ids: Final[MapBuilder[str, UUID]] = MapBuilder()
         self._touched = Touched()
@@ -119,7 +120,11 @@ class ClusterImage:
             if replay is not None:
                 replay(record)
         except KeyError as error:
-            self.faults.append(f"{type(record).__name__} of something that does not exist: {error}")
+            self.add_fault(f"{type(record).__name__} of something that does not exist: {error}")
+
+    def add_fault(self, text: str) -> None:
+        """Keep what did not fit, and of many the last ones: a log of other records has nothing else."""
+        self.faults = [*self.faults[1 - FAULTS_MAX :], text]
 
     # --- brokers and controllers -------------------------------------------------------------------------------------
 

@@ -162,3 +162,11 @@ def test_what_does_not_fit_is_said_and_the_rest_goes_on() -> None:
 
     assert "RemoveTopicRecord of something that does not exist" in state.faults[0]
     assert list(state.brokers) == [1]
+
+
+def test_of_many_faults_the_last_ones_are_kept() -> None:
+    """A log whose records are those of another application has one for each."""
+    found = ClusterImage()
+    for number in range(1_000):
+        found.add_fault(str(number))
+    assert found.faults == [str(number) for number in range(900, 1_000)]
