@@ -174,8 +174,8 @@ class LogSnapshots:
             self.drop()
             return ev.SnapshotRefused(snapshot_id, str(error))
         checks = self._capabilities.checks
-        if checks is not None and snapshot_id in self._log.snapshots():
-            # One of our own, which may have been begun before our state was found to be wrong.
+        if self._downloads is None and checks is not None and snapshot_id in self._log.snapshots():
+            # One of our own, which may have been begun before our state was found to be wrong. Files are replaced.
             checks.set_snapshot_aside(snapshot_id, "that of the leader takes its place")
         try:
             incoming.sink.freeze()

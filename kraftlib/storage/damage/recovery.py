@@ -253,9 +253,11 @@ def _begin_after_snapshot(log: RecoveredLog, *, file_mode: int, keep_damage: boo
 
 
 def _is_beyond(log: RecoveredLog, snapshot_id: OffsetAndEpoch) -> bool:
-    if log.is_empty and log.end_offset == snapshot_id.offset:
+    """Whether a snapshot reaches beyond the log, or is of a later epoch than its last record: then that record was
+    never committed, and the snapshot was to replace the log."""
+    if snapshot_id.offset < log.start_offset or (log.is_empty and log.end_offset == snapshot_id.offset):
         return False
-    return snapshot_id > OffsetAndEpoch(offset=log.end_offset, epoch=log.epochs.latest_epoch)
+    return snapshot_id.offset > log.end_offset or snapshot_id.epoch > log.epochs.latest_epoch
 
 
 def _restart(log: RecoveredLog, offset: Offset, *, file_mode: int) -> None:

@@ -109,11 +109,7 @@ class SegmentChain:
         Raises: CorruptBatchError; StorageError for an offset below all segments.
         """
         segment = self.segment_of(start_offset)
-        behind = 0
-        for hole in holes:
-            if hole.segment == segment.base_offset and hole.end_position and hole.end_offset <= start_offset:
-                behind = hole.end_position
-        return segment.read(start_offset, max_bytes, not_before=behind)
+        return segment.read(start_offset, max_bytes, not_before=_behind_holes(segment, start_offset, holes))
 
     def segment_of(self, offset: Offset) -> Segment:
         """Return the segment in which this offset lies. Raises: StorageError, if it is below all of them."""
@@ -192,7 +188,7 @@ class SegmentChain:
                 epoch = epochs.epoch_before(end_offset)
                 return Mark(segment.base_offset, segment.inode, hole.position, end_offset, epoch, crc)
         segment = self.segment_of(end_offset)
-        located = segment.locate(end_offset)
+        located = segment.locate(end_offset, not_before=_behind_holes(segment, end_offset, holes))
         if located is None:
             raise CorruptBatchError(f"{segment.path} has no batch of offset {end_offset}", path=segment.path)
         position, new_end = located
@@ -277,6 +273,12 @@ def restart_at(directory: Path, offset: Offset, *, file_mode: int) -> Segment:
     os.close(files.create(segment.path, mode=file_mode))
     files.sync_directory(directory)
     return segment
+
+
+def _behind_holes(segment: Segment, offset: Offset, holes: Sequence[Hole]) -> int:
+    """Return the position in a segment from which on nothing is missing up to `offset`, or that has been read."""
+    own = (hole for hole in holes if hole.segment == segment.base_offset and hole.end_offset <= offset)
+    return max((hole.end_position or 0 for hole in own), default=0)
 
 
 def _base_of(segment: Segment) -> Offset:

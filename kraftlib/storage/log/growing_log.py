@@ -206,13 +206,20 @@ class GrowingLog:
         ensure(end_offset >= self.start_offset, f"cannot truncate to {end_offset}, below {self.start_offset}")
         self.flush()
         if end_offset < self.end_offset:
-            self._or_note(lambda: self._truncate(end_offset), is_cut=True)
+            mark = self.failure.guard(lambda: self._place_of_cut(end_offset))
+            self._or_note(lambda: self._truncate(mark), is_cut=True)
         return self.end_offset
 
-    def _truncate(self, end_offset: Offset) -> None:
+    def _place_of_cut(self, end_offset: Offset) -> Mark:
+        try:
+            return self.segments.mark_at(end_offset, self.epochs, self.holes)
+        except StorageError:
+            self.forget_prefix()  # the next start reads the whole log, and finds what is damaged there
+            raise
+
+    def _truncate(self, mark: Mark) -> None:
         # A start that finds a note of more than there is takes that for damage: the note is lowered before anything is
         # cut.
-        mark = self.segments.mark_at(end_offset, self.epochs, self.holes)
         self.sync_point.replace(mark)
         self.forget_prefix()
         self.segments.truncate(mark)

@@ -7,19 +7,22 @@ or replaced on another thread is still open for the read that has begun.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Final
 
-from kraftlib.errors import CorruptBatchError
+from kraftlib.errors import CorruptBatchError, StorageError
 from kraftlib.records.batch import HEADER_SIZE, LENGTH_PREFIX_SIZE, Batch, is_incomplete, parse_header, read_batch
 from kraftlib.records.checksum import crc32c
 from kraftlib.storage import files, names
 from kraftlib.storage.log.index import INTERVAL_BYTES, SegmentIndex, index_of
 from kraftlib.storage.reserve import left_out_if_full
 from kraftlib.types import Offset
+
+logger: Final = logging.getLogger(__name__)
 
 SEGMENT_BYTES_MAX: Final = 2**31 - 1
 """Positions in an index are 32 bits wide. At this size neither index can reach the 10 MiB at which Kafka rolls."""
@@ -80,10 +83,18 @@ class Segment:
 
     @property
     def first_timestamp(self) -> int:
-        """Largest timestamp of the first batch, by which the age of the segment is measured; -1 while it is empty."""
+        """Largest timestamp of the first batch, by which the age of the segment is measured; -1 while it is empty.
+
+        It is -1, too, if the first batch is damaged: the log then goes on in another segment, and the next reader of
+        the batch reports the damage.
+        """
         if self._first_timestamp is None and self.size > 0:
-            with files.opened(self.path) as descriptor, files.storage_errors("read", self.path):
-                self._first_timestamp = parse_header(files.read_at(descriptor, HEADER_SIZE, 0)).max_timestamp
+            try:
+                with files.opened(self.path) as descriptor, files.storage_errors("read", self.path):
+                    self._first_timestamp = parse_header(files.read_at(descriptor, HEADER_SIZE, 0)).max_timestamp
+            except StorageError as error:
+                logger.error("%s", error)
+                self._first_timestamp = -1
         return -1 if self._first_timestamp is None else self._first_timestamp
 
     @first_timestamp.setter
@@ -111,20 +122,29 @@ class Segment:
         self._index = None
 
     def _load_index(self) -> SegmentIndex | None:
-        path = self.directory / names.index_name(self.base_offset)
-        entries = files.read_file(path, max_bytes=_INDEX_MAX_BYTES)
+        entries = self._read_cache(names.index_name(self.base_offset))
         index = SegmentIndex(self.base_offset)
         return index if entries is not None and index.load(entries, segment_size=self.size) else None
 
     def resume_index(self, size: int, *, entries: int) -> bool:
         """Load both indexes of a segment that is to grow on from `size`; False, if they have fewer than `entries`."""
-        offsets = files.read_file(self.directory / names.index_name(self.base_offset), max_bytes=_INDEX_MAX_BYTES)
-        times = files.read_file(self.directory / names.time_index_name(self.base_offset), max_bytes=_INDEX_MAX_BYTES)
+        offsets = self._read_cache(names.index_name(self.base_offset))
+        times = self._read_cache(names.time_index_name(self.base_offset))
         index = SegmentIndex(self.base_offset)
         if not index.resume(offsets or b"", times or b"", size=size) or len(index) < entries:
             return False
         self._index = index
         return True
+
+    def _read_cache(self, name: str) -> bytes | None:
+        """Return what stands in an index file; None, if there is none, or if the disk has lost it."""
+        try:
+            return files.read_file(self.directory / name, max_bytes=_INDEX_MAX_BYTES)
+        except StorageError as error:
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EIO:
+                logger.warning("%s", error)
+                return None
+            raise
 
     def _index_by_scan(self) -> SegmentIndex:
         try:

@@ -11,6 +11,7 @@ so is one whose snapshot exists already. The caller checks its bytes.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -75,14 +76,14 @@ class DownloadFiles:
         """Return the download of an earlier run, if it can be continued; else remove it."""
         try:
             note = self._read_note()
-        except (NoteError, StorageError) as error:
+            if note is not None:
+                part = self._directory / names.download_name(note.snapshot_id)
+                done = self._directory / names.checkpoint_name(note.snapshot_id)
+                if part.is_file() and not part.is_symlink() and not done.exists():
+                    os.chmod(part, self._mode)  # it was made read-only, if the stop came just before its last name
+                    return note, self._sink(note.snapshot_id, exists=True)
+        except (NoteError, StorageError, OSError) as error:
             logger.warning("%s cannot be used, so the download begins anew: %s", self._note_path, error)
-            note = None
-        if note is not None:
-            part = self._directory / names.download_name(note.snapshot_id)
-            done = self._directory / names.checkpoint_name(note.snapshot_id)
-            if part.is_file() and not part.is_symlink() and not done.exists():
-                return note, self._sink(note.snapshot_id, exists=True)
         self.drop()
         return None
 
@@ -102,6 +103,7 @@ class DownloadFiles:
             frozen=self._frozen,
             partial_path=part,
             exists=exists,
+            replaces=True,  # one of our own may be of a wrong state, which the download is to heal
             before_write=self._before_write,
         )
 

@@ -55,12 +55,14 @@ class FileSnapshotSink:
         frozen: Callable[[OffsetAndEpoch], None] | None = None,
         partial_path: Path | None = None,
         exists: bool = False,
+        replaces: bool = False,
         before_write: Callable[[], None] = lambda: None,
     ) -> None:
         """`frozen` is told the id once the snapshot is durable under its name. `before_write` raises if the remaining
         space of the disk is not for snapshots.
 
         `partial_path` is where it is written, by default a file of its own; where that `exists`, it is gone on with.
+        One that `replaces` takes the place of a snapshot of this id that exists.
         """
         self._path: Final = directory / names.checkpoint_name(snapshot_id)
         # Two attempts at one snapshot must not meet in one file.
@@ -69,6 +71,7 @@ class FileSnapshotSink:
         self._snapshot_id: Final = snapshot_id
         self._mode: Final = file_mode
         self._frozen: Final = frozen
+        self._replaces: Final = replaces
         self._before_write: Final = before_write
         self._size = files.size_of(self._partial_path) if exists else 0
         self._written_out = self._size
@@ -110,7 +113,8 @@ class FileSnapshotSink:
         self._size = size
 
     def freeze(self) -> None:
-        """Make durable and read-only, then visible under its name. A snapshot of this id that exists stays as it is."""
+        """Make durable and read-only, then visible under its name. A snapshot of this id that exists stays as it is,
+        unless this one replaces it."""
         descriptor = self._open_descriptor()
         self._descriptor = None
         with files.storage_errors("freeze", self._partial_path):
@@ -119,7 +123,7 @@ class FileSnapshotSink:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-        if self._path.exists():
+        if self._path.exists() and not self._replaces:
             files.remove(self._partial_path)
         else:
             files.rename(self._partial_path, self._path)

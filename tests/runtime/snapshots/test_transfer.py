@@ -199,6 +199,50 @@ def test_a_download_takes_the_place_of_a_snapshot_of_our_own_that_was_frozen_mea
     assert (list(life.log.snapshots()), life.log.start_offset, life.log.end_offset) == ([SNAPSHOT], 10, 12)
 
 
+def test_a_download_that_finds_the_disk_full_leaves_our_own_snapshot_of_its_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The core is told of no loss, and would go on to name it to others."""
+    life, good, wrong = Life(tmp_path), snapshot_bytes(b"good"), snapshot_bytes(b"wrong")
+    path = tmp_path / names.checkpoint_name(SNAPSHOT)
+    own = life.log.create_snapshot(SNAPSHOT)
+    own.write(wrong)
+    own.freeze()
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    put(life.snapshots, 0, good)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        refused = life.snapshots.install(SNAPSHOT)
+    assert isinstance(refused, ev.SnapshotRefused)
+    assert refused.lacks_space
+    assert (list(life.log.snapshots()), path.read_bytes()) == ([SNAPSHOT], wrong)
+
+    put(life.snapshots, 0, good)
+    assert isinstance(life.snapshots.install(SNAPSHOT), ev.SnapshotInstalled)
+    assert (list(life.log.snapshots()), path.read_bytes()) == ([SNAPSHOT], good)
+
+
+def test_our_own_snapshot_that_is_frozen_amid_the_last_sync_of_a_download_does_not_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life, good, fsync = Life(tmp_path), snapshot_bytes(b"good"), os.fsync
+    own = life.log.create_snapshot(SNAPSHOT)
+    own.write(snapshot_bytes(b"wrong"))
+
+    def overtaken(descriptor: int) -> None:
+        monkeypatch.setattr(os, "fsync", fsync)
+        own.freeze()
+        fsync(descriptor)
+
+    put(life.snapshots, 0, good)
+    monkeypatch.setattr(os, "fsync", overtaken)
+    assert isinstance(life.snapshots.install(SNAPSHOT), ev.SnapshotInstalled)
+    assert (tmp_path / names.checkpoint_name(SNAPSHOT)).read_bytes() == good
+
+
 @pytest.mark.parametrize("cut", [0, 1, 90, 5_000, 5_001, len(DATA) - 1])
 def test_a_later_life_goes_on_behind_the_last_whole_batch(tmp_path: Path, cut: int) -> None:
     first = Life(tmp_path)

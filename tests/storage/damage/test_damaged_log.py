@@ -86,6 +86,47 @@ def test_a_truncation_takes_the_damage_behind_it_away(tmp_path: Path) -> None:
     assert FileReplicatedLog.open(tmp_path).end_offset == holes[0].start_offset
 
 
+def test_a_truncation_leaves_the_damage_before_it(tmp_path: Path) -> None:
+    a_log(tmp_path)
+    flip(tmp_path)
+    forget_prefix(tmp_path)
+    log = opened(tmp_path)
+
+    assert log.truncate(8) == 8
+    assert log.holes() == (OffsetRange(5, 6),)
+    fill(log)
+    assert read_all(log) == BATCHES[:8]
+
+
+def test_damage_that_a_truncation_comes_upon_is_found_by_the_next_start(tmp_path: Path) -> None:
+    """Nothing else reads there before the next scrub, and every start would end in the same way."""
+    a_log(tmp_path)
+    flip(tmp_path)
+    log = opened(tmp_path)
+    assert log.holes() == ()
+    with pytest.raises(CorruptBatchError):
+        log.truncate(8)
+    log.close()
+    log = opened(tmp_path)
+
+    assert log.holes() == (OffsetRange(5, 6),)
+    assert (log.end_offset, log.truncate(8)) == (60, 8)
+
+
+def test_a_log_grows_on_behind_a_segment_that_begins_with_damage(tmp_path: Path) -> None:
+    """The age of a segment is that of its first batch."""
+    a_log(tmp_path)
+    last = segments(tmp_path)[-1]
+    overwrite(last, 16, b"?")
+    log = opened(tmp_path)
+    assert log.holes() == ()
+    log.append([a_batch(60, 4, size=200)])
+    log.flush()
+
+    assert log.read(60, 1) == [a_batch(60, 4, size=200)]
+    assert log.find_damage(int(last.stem)) == (OffsetRange(int(last.stem), int(last.stem) + 1),)
+
+
 def test_how_much_a_doubtful_tail_held_is_not_known(tmp_path: Path) -> None:
     a_log(tmp_path, close=False)
     last = segments(tmp_path)[-1]

@@ -368,7 +368,7 @@ def test_a_truncation_that_is_cut_off_is_no_damage(
 # Snapshots ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("offset", "epoch"), [(100, 4), (100, 7), (5, 7), (8, 5)])
+@pytest.mark.parametrize(("offset", "epoch"), [(100, 4), (100, 7), (5, 7), (8, 5), (100, 3)])
 def test_a_snapshot_that_is_newer_than_the_log_replaces_it(offset: int, epoch: int, tmp_path: Path) -> None:
     """The replica stopped after a download and before the truncation which follows it."""
     write_segment(tmp_path, 0, WHOLE)

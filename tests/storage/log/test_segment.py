@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -163,3 +164,25 @@ def test_index_files_are_written_found_and_removed(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["00000000000000000000.log"]
     segment.remove_files()
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_an_index_that_the_disk_has_lost_is_made_again(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segment = a_segment(tmp_path, some_batches(*[1] * 100, size=200))
+    segment.write_index_files(mode=0o600)
+    entries, pread = len(segment.index), os.pread
+
+    def failing(descriptor: int, size: int, position: int) -> bytes:
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith(suffix):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return pread(descriptor, size, position)
+
+    monkeypatch.setattr(os, "pread", failing)
+    again = Segment(tmp_path, 0)
+    again.size = segment.size
+
+    assert again.resume_index(segment.size, entries=entries) == (suffix == ".timeindex")
+    assert offsets(again.read(50, 1)) == [(50, 1)]
+    assert len(again.index) == entries

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
+
+import pytest
 
 from kraftlib.storage import names
 from kraftlib.storage.snapshots.download_files import DownloadFiles, DownloadNote
@@ -27,6 +31,37 @@ def test_note_and_bytes_are_found_again_and_freeze_under_their_name(tmp_path: Pa
     path = tmp_path / names.checkpoint_name(NOTE.snapshot_id)
     assert path.read_bytes() == b"0123xy"
     assert path.stat().st_mode & 0o777 == 0o400
+
+
+def test_a_download_that_was_killed_as_it_became_read_only_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sync of a large one takes seconds, and only root may write to a file without that right."""
+    sink = DownloadFiles(tmp_path, frozen=lambda snapshot_id: None).create(NOTE)
+    sink.write(b"0123456789")
+
+    def killed(descriptor: int) -> None:
+        raise SystemExit
+
+    monkeypatch.setattr(os, "fsync", killed)
+    with pytest.raises(SystemExit):
+        sink.freeze()
+    reopened = DownloadFiles(tmp_path, frozen=lambda snapshot_id: None).reopen()
+
+    assert reopened is not None
+    assert reopened[1].size == 10
+    assert (tmp_path / names.download_name(NOTE.snapshot_id)).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_download_that_cannot_be_opened_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    DownloadFiles(tmp_path, frozen=lambda snapshot_id: None).create(NOTE).write(b"0123")
+
+    def refused(path: Path, mode: int) -> None:
+        raise PermissionError(errno.EPERM, "not its owner")
+
+    monkeypatch.setattr(os, "chmod", refused)
+    assert DownloadFiles(tmp_path, frozen=lambda snapshot_id: None).reopen() is None
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_there_is_nothing_where_there_was_nothing(tmp_path: Path) -> None:
