@@ -62,6 +62,7 @@ class PasswordChecks:
         self._thread: Final = ThreadPoolExecutor(1, thread_name_prefix="kraftlib-passwords")
         self._waiting: Final[deque[tuple[str, Callable[[], bool], Then]]] = deque()
         self._is_checking = False
+        self._is_closed = False
         self._all: Final = _Tokens(FAILURES_PER_S, FAILURES, FAILURES, loop.time())
         self._failed: Final[OrderedDict[str, _Tokens]] = OrderedDict()
         self._known: Final[OrderedDict[str, None]] = OrderedDict()
@@ -76,11 +77,12 @@ class PasswordChecks:
 
     def close(self) -> None:
         """Check nothing more."""
+        self._is_closed = True
         self._waiting.clear()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _check_next(self) -> None:
-        while self._waiting and not self._is_checking:
+        while self._waiting and not (self._is_checking or self._is_closed):
             host, check, then = self._waiting.popleft()
             if not self._may_fail(host):
                 then(None)  # the tokens were used up while it waited

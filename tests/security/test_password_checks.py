@@ -55,6 +55,13 @@ async def test_passwords_that_wait_together_cost_no_more_than_one_by_one(checks:
     assert found.count(False) == FAILURES - ADDRESS_FAILURES
 
 
+async def test_nothing_is_checked_after_the_end(checks: PasswordChecks) -> None:
+    """A connection that goes a moment later may still send a password."""
+    checks.close()
+    checks.submit("late", lambda: True, lambda is_right: pytest.fail(f"it was told {is_right}"))
+    await asyncio.sleep(0)
+
+
 async def test_a_check_that_raises_keeps_nobody_waiting(checks: PasswordChecks) -> None:
     told: list[BaseException] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context["exception"]))

@@ -154,6 +154,7 @@ class TcpTransport:
         limits = self._limits
         shortest_ms = min(limits.first_frame_ms, limits.frame_ms, limits.stall_ms, limits.idle_max_ms)
         if self._server is not None:
+            self._sweeping = asyncio.get_running_loop().call_later(min(1.0, shortest_ms / 4000), self._sweep)
             if self._notices is not None:
                 if (trouble := self._trust.contexts.look()) is not None:
                     self._notices.warn("certificate", trouble, "%s", trouble)
@@ -163,4 +164,3 @@ class TcpTransport:
             self._server.sweep()
             if self._client is not None:
                 self._client.sweep()
-            self._sweeping = asyncio.get_running_loop().call_later(min(1.0, shortest_ms / 4000), self._sweep)

@@ -212,6 +212,7 @@ class ServerConnection(asyncio.Protocol):
         """Serve nothing more; close once what was answered has left."""
         self._held = True
         self._writer.flush()
+        self._answers.drop()  # later ones would go into a transport that is closing
         if self._closing_since is None:
             self._closing_since = self._shared.now()
         if self._transport is None:
@@ -380,7 +381,7 @@ class ServerConnection(asyncio.Protocol):
     def _wait(self) -> None:
         """Read and take nothing until the frame that was taken last is answered."""
         self._held = True
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def _answer_failure(self, step: Step, reply: Reply) -> None:

@@ -114,5 +114,6 @@ class TlsSink:
                 first = first[:PIECE_BYTES]
             self._waiting_bytes -= len(first)
             self._transport.write(first)
-        if self._closes and not self._waiting:
+        # Once only: a second call makes asyncio's transport forget its protocol, and then nothing can end it.
+        if self._closes and not self._waiting and not self._transport.is_closing():
             self._transport.close()

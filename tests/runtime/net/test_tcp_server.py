@@ -387,6 +387,25 @@ async def test_a_handshake_that_never_ends_is_given_up(authority: trustme.CA) ->
         assert tcp(opened).accepted_connections == 0
 
 
+async def test_an_encrypted_peer_that_is_closed_and_does_not_close_goes_all_the_same(
+    authority: trustme.CA, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It does not answer the alert with which TLS ends. Nor do answers that come too late fill the log."""
+    mine, limits = client_context(authority, "node-7.example"), TcpLimits(stall_ms=50)
+    async with server(tls=server_context(authority), limits=limits, echo=False) as opened:
+        async with stranger(opened.endpoint, ssl=mine) as deaf:
+            deaf.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            for _ in range(20):
+                deaf.write(framed(b"question"))
+            await opened.until_asked(20)
+            deaf.write(b"\xff\xff\xff\xff")
+            await until(lambda: tcp(opened).trouble["bad_frame"] == 1)
+            for _, reply, _ in opened.requests:
+                reply(b"late")
+            await until(lambda: tcp(opened).accepted_connections == 0)
+        assert not [record for record in caplog.records if record.name == "asyncio"]
+
+
 async def test_half_open_handshakes_count_as_connections_and_give_way(authority: trustme.CA) -> None:
     tls, limits = server_context(authority), TcpLimits(connections_max=1)
     async with server(tls=tls, limits=limits) as opened, stranger(opened.endpoint) as first:
