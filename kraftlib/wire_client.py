@@ -69,7 +69,7 @@ class WireClient:
         sasl = login.client()
         try:
             self._socket = _connected(endpoint, timeout_s, context)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # IDNA refuses some names that a peer may tell
             raise UnreachableError(f"{endpoint} cannot be reached: {_reason(error)}") from error
         try:
             if sasl is not None and self._socket.family != socket.AF_UNIX:
@@ -169,9 +169,9 @@ def _connected(endpoint: Endpoint, timeout_s: float, context: ssl.SSLContext | N
         raise
 
 
-def _reason(error: OSError) -> str:
+def _reason(error: OSError | UnicodeError) -> str:
     if isinstance(error, TimeoutError):
         return "it took too long"
     if isinstance(error, ssl.SSLError):
         return handshake_trouble(error)
-    return error.strerror or str(error) or type(error).__name__
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -49,6 +49,13 @@ def test_a_port_on_which_nobody_listens_is_named() -> None:
             WireClient(endpoint, timeout_s=10)
 
 
+@pytest.mark.parametrize("host", ["a..b", "a" * 70 + ".example"])
+def test_a_name_that_no_host_can_have_is_named(host: str) -> None:
+    """A replica may name such a leader."""
+    with pytest.raises(UnreachableError, match="cannot be reached"):
+        WireClient(Endpoint(host, 9093), timeout_s=10)
+
+
 def test_a_server_that_says_nothing_is_given_up() -> None:
     with (
         raw_server(lambda connection: connection.recv(1) and None) as endpoint,

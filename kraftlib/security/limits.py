@@ -77,7 +77,7 @@ class TcpLimits:
     """Unanswered requests to one destination; those beyond fail."""
 
     connect_ms: int = attrs.field(default=2_000, validator=at_least(1))
-    """A connection that is not made by then counts as refused."""
+    """An attempt to connect that takes longer has failed. The addresses of one name share this time."""
 
     backoff_ms: int = attrs.field(default=50, validator=at_least(0))
     """After a failed attempt the next one is made no earlier, doubling with each failure (Kafka's policy)."""

@@ -105,6 +105,36 @@ def connected(endpoint: Endpoint, timeout_s: float) -> socket.socket:
     return socket.create_connection((endpoint.host, endpoint.port), timeout=timeout_s)
 
 
+async def dial_name(endpoint: Endpoint, patience_s: float) -> socket.socket:
+    """Return a connected, non-blocking socket to one of the addresses of a name; each has its share of the time.
+
+    Raises: OSError, of an address that has refused if there is one; ValueError and OverflowError, for no such name.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + patience_s
+    found = await loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+    errors: list[OSError] = []
+    for left, place in zip(range(len(found), 0, -1), found, strict=True):
+        try:
+            return await _dial(place, (deadline - loop.time()) / left)
+        except OSError as error:
+            errors.append(error)
+    raise next(filter(is_refusal, errors), errors[-1])
+
+
+async def _dial(place: tuple[Any, ...], patience_s: float) -> socket.socket:
+    family, kind, protocol, _, address = place
+    connection = socket.socket(family, kind, protocol)
+    try:
+        connection.setblocking(False)
+        async with asyncio.timeout(patience_s):
+            await asyncio.get_running_loop().sock_connect(connection, address)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 async def happens_within(event: asyncio.Event, patience_s: float) -> bool:
     """Wait for `event`; return whether it came in time."""
     try:
@@ -123,13 +153,8 @@ def address_text(address: Any) -> str:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether a host has answered that no process listens there (ECONNREFUSED): for a name, one of its addresses has.
-
-    asyncio tells the errors of several addresses as one, by their texts. A Unix socket may also be gone (ENOENT).
-    """
-    return isinstance(error, ConnectionRefusedError | FileNotFoundError) or f"[Errno {errno.ECONNREFUSED}]" in str(
-        error
-    )
+    """Whether a host has answered that no process listens there (ECONNREFUSED). A Unix socket may also be gone."""
+    return isinstance(error, ConnectionRefusedError | FileNotFoundError)
 
 
 def handshake_trouble(error: Exception) -> str:

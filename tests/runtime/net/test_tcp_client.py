@@ -53,6 +53,22 @@ async def host(behaviour: Host) -> AsyncIterator[Endpoint]:
         server.close()
 
 
+@asynccontextmanager
+async def silent(address: str, port: int = 0) -> AsyncIterator[Endpoint]:
+    """Have the kernel drop attempts to connect without a word: the backlog is full."""
+    with socket.socket() as full:
+        full.bind((address, port))
+        full.listen(0)
+        endpoint = Endpoint(address, full.getsockname()[1])
+        waiting = [socket.socket() for _ in range(4)]
+        for each in waiting:
+            each.setblocking(False)
+            each.connect_ex((endpoint.host, endpoint.port))
+        yield endpoint
+        for each in waiting:
+            each.close()
+
+
 async def request(reader: asyncio.StreamReader) -> bytes:
     return await reader.readexactly(struct.unpack(">i", await reader.readexactly(4))[0])
 
@@ -121,6 +137,18 @@ async def test_a_host_that_refuses_at_one_of_its_addresses_is_refused(monkeypatc
             assert opened.heard == [None, Lost(there, refused=True)]
 
 
+async def test_a_host_is_reached_though_the_first_of_its_addresses_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of IPv6, say, on a network that drops it."""
+    async with host(echo) as endpoint, silent("127.0.0.2", endpoint.port):
+        family, kind = socket.AF_INET, socket.SOCK_STREAM
+        places = [(family, kind, 6, "", (address, endpoint.port)) for address in ("127.0.0.2", "127.0.0.1")]
+        async with client(limits=TcpLimits(connect_ms=1_000)) as opened:
+            monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: places)
+            opened.ask(Destination(1, Endpoint("two-addresses.example", endpoint.port)), b"there?")
+            await opened.until_heard(1)
+            assert opened.heard == [b"there?"]
+
+
 async def test_a_process_without_descriptors_says_nothing_of_its_peers(monkeypatch: pytest.MonkeyPatch) -> None:
     def exhausted(*_: object, **__: object) -> socket.socket:
         raise OSError(errno.EMFILE, "Too many open files")
@@ -144,19 +172,8 @@ async def test_a_connection_that_is_reset_amid_the_handshake_is_lost() -> None:
 
 
 async def test_a_host_that_does_not_answer_is_no_news_of_a_peer() -> None:
-    with socket.socket() as full:
-        # A full backlog: the kernel drops further attempts without a word.
-        full.bind(("127.0.0.1", 0))
-        full.listen(0)
-        endpoint = Endpoint("127.0.0.1", full.getsockname()[1])
-        waiting = [socket.socket() for _ in range(4)]
-        for each in waiting:
-            each.setblocking(False)
-            each.connect_ex((endpoint.host, endpoint.port))
-        async with client(limits=TcpLimits(connect_ms=50)) as opened:
-            assert await only_fails(opened, endpoint)
-        for each in waiting:
-            each.close()
+    async with silent("127.0.0.1") as endpoint, client(limits=TcpLimits(connect_ms=50)) as opened:
+        assert await only_fails(opened, endpoint)
 
 
 async def test_requests_beyond_the_queue_fail_and_the_others_do_not() -> None:
