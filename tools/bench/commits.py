@@ -35,6 +35,8 @@ from tools.bench.machine import Machine, measure, median_of
 from tools.bench.observers import as_text as observers_as_text
 from tools.bench.observers import measure_observers
 from tools.bench.snapshot import as_text, measure_snapshot
+from tools.bench.start import as_text as start_as_text
+from tools.bench.start import measure_start
 from tools.bench.storage import as_text as storage_as_text
 from tools.bench.storage import measure_storage
 
@@ -72,6 +74,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", choices=("text", "json"), default="text", help="json: one line a point")
     parser.add_argument(
         "--failover", type=int, metavar="KILLS", help="instead: ms from kill -9 of the leader to the next commit"
+    )
+    parser.add_argument(
+        "--start", type=int, metavar="TIMES", help="instead: ms to import kraftlib, and until a replica has started"
     )
     parser.add_argument(
         "--snapshot", type=int, metavar="KEYS", help="instead: a snapshot of so many keys, and commits meanwhile"
@@ -135,6 +140,8 @@ def run(options: argparse.Namespace) -> int:
     options.directory = options.directory.resolve()  # the processes of a benchmark run elsewhere
     if options.failover is not None:
         return _run_failover(options)
+    if options.start is not None:
+        return _run_start(options)
     if options.snapshot is not None:
         return _run_snapshot(options)
     if options.storage is not None:
@@ -180,6 +187,15 @@ def _run_failover(options: argparse.Namespace) -> int:
             f"{found['kills']} x kill -9 of the leader: the next write was committed after {found['p50_ms']} ms at the "
             f"median, {found['p90_ms']} ms at the 90th percentile, {found['min_ms']} to {found['max_ms']} ms in all"
         )
+    return 0
+
+
+def _run_start(options: argparse.Namespace) -> int:
+    if options.start < 1:
+        raise ConfigError(f"--start {options.start}: at least one time")
+    with tempfile.TemporaryDirectory(prefix="kraftlib-bench-", dir=options.directory) as directory:
+        found = measure_start(Path(directory), options.start)
+    print(json.dumps(found) if options.output == "json" else start_as_text(found))
     return 0
 
 
