@@ -46,3 +46,14 @@ def test_a_quorum_that_does_not_get_on_is_told(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(CoreWorld, "hand", lambda *_: None)
     with pytest.raises(BrokenPromiseError, match=r"V1: does not get on after 60000 ms: 1 .* voters .1, 2, 3.; 2 "):
         healing.get_well(world)
+
+
+def test_no_leader_is_asked_for_where_a_wrong_state_that_is_found_leaves_no_majority(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its snapshots are set aside, so a quarantined replica may lack what they have replaced."""
+    world, answers = CoreWorld(1, THREE), [True, False]
+    monkeypatch.setattr(CoreWorld, "hand", lambda *_: None)
+    monkeypatch.setattr(healing, "electable", lambda _: answers.pop(0))
+    assert healing.get_well(world) == -1
+    assert answers == []
