@@ -26,6 +26,8 @@ from kraftlib.security.tls import TlsConfig
 from kraftlib.types import UNIX, Endpoint, ReplicaId, parse_endpoint
 from kraftlib.validators import MEBIBYTE, at_least, between, one_of
 
+NODE_ID_MAX: Final = 2**31 - 1
+"""Ids are int32 on the wire."""
 PRIORITY_MAX: Final = 100
 ENGINES: Final = ("thread", "inline")
 SYNC_NOTES: Final = ("auto", "always", "never")
@@ -259,7 +261,7 @@ class RaftConfig:
     """
 
     # Identity and addresses
-    node_id: ReplicaId = attrs.field(validator=at_least(0))
+    node_id: ReplicaId = attrs.field(validator=between(0, NODE_ID_MAX))
     directory: Path | None = attrs.field(default=None, converter=attrs.converters.optional(Path))
     cluster_id: str | None = None
     voters: tuple[StaticVoter, ...] = ()

@@ -25,6 +25,7 @@ class ExitAtSigterm:
     def __init__(self) -> None:
         self._task: asyncio.Task[object] | None = None
         self._installed = False
+        self._handler: object = None
         self._told = False
 
     def __enter__(self) -> ExitAtSigterm:
@@ -39,6 +40,7 @@ class ExitAtSigterm:
                 signal.signal(signal.SIGTERM, _exit)
             else:
                 asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._cancel, self._task)
+            self._handler = signal.getsignal(signal.SIGTERM)
         return self
 
     def _cancel(self, task: asyncio.Task[object]) -> None:
@@ -48,11 +50,12 @@ class ExitAtSigterm:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._installed:
-            self._installed = False
+        # The block may have set a handler of its own, which stays.
+        if self._installed and signal.getsignal(signal.SIGTERM) is self._handler:
             if self._task is not None:
                 asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        self._installed = False
         if self._told and isinstance(error, asyncio.CancelledError):
             raise SystemExit(EXIT_STATUS) from None
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from kraftlib.recipes.signals import ExitAtSigterm
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 TASKS = """
@@ -65,3 +67,18 @@ def test_a_signal_ends_the_body_and_the_bid_is_released(program: str, number: in
             child.kill()
     assert output == "[]\n", errors
     assert child.returncode in status, errors
+
+
+def test_a_handler_that_is_set_within_the_block_stays() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        with ExitAtSigterm():
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        with ExitAtSigterm():
+            assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -18,7 +18,7 @@ from kraftlib.codec.declarations import Message
 from kraftlib.errors import ProtocolError
 from kraftlib.runtime.net.api_versions import ASKED, SERVICE, question, ranges
 from kraftlib.runtime.net.framing import BadFrameError, FrameReader, framed
-from kraftlib.runtime.net.sockets import handshake_trouble
+from kraftlib.runtime.net.sockets import handshake_trouble, reach
 from kraftlib.runtime.net.unix_sockets import dial
 from kraftlib.security.own_thread import in_own_thread
 from kraftlib.security.sasl_client import SaslClient, SaslError
@@ -169,9 +169,8 @@ async def connected_to(
                 reader, writer = await asyncio.open_unix_connection(sock=await dial(path, frozenset()))
             else:
                 name = None if tls is None else endpoint.host
-                reader, writer = await asyncio.open_connection(
-                    endpoint.host, endpoint.port, ssl=tls, server_hostname=name
-                )
+                where = await reach(endpoint, timeout_s)
+                reader, writer = await asyncio.open_connection(**where, ssl=tls, server_hostname=name)
             connection = Connection(endpoint, reader, writer)
             await connection.begin(sasl if path is None else None)
             return connection
@@ -180,6 +179,6 @@ async def connected_to(
             connection.lose("closed")
         if isinstance(error, TimeoutError):
             raise LostError(f"{endpoint} gave no answer within {timeout_s:.1f} s") from None
-        if isinstance(error, OSError):
+        if isinstance(error, OSError | ValueError | OverflowError):
             raise LostError(f"{endpoint} cannot be reached: {handshake_trouble(error)}") from None
         raise

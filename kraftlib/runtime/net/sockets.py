@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from kraftlib.errors import ConfigError
 from kraftlib.runtime.net.unix_sockets import BACKLOG, dial_blocking
+from kraftlib.security.addresses import plain_address
 from kraftlib.types import Endpoint, socket_path
 
 _NO_TLS_THERE: Final = frozenset(
@@ -105,11 +106,18 @@ def connected(endpoint: Endpoint, timeout_s: float) -> socket.socket:
     return socket.create_connection((endpoint.host, endpoint.port), timeout=timeout_s)
 
 
-async def dial_name(endpoint: Endpoint, patience_s: float) -> socket.socket:
-    """Return a connected, non-blocking socket to one of the addresses of a name; each has its share of the time.
+async def reach(endpoint: Endpoint, patience_s: float) -> dict[str, Any]:
+    """Return what asyncio is to connect to: a plain address, or a socket that is connected to one of those of a name.
 
     Raises: OSError, of an address that has refused if there is one; ValueError and OverflowError, for no such name.
     """
+    if plain_address(endpoint.host) is not None:  # no thread looks anything up
+        return {"host": endpoint.host, "port": endpoint.port}
+    return {"sock": await _dial_name(endpoint, patience_s)}
+
+
+async def _dial_name(endpoint: Endpoint, patience_s: float) -> socket.socket:
+    """Return a connected, non-blocking socket to one of the addresses of a name; each has its share of the time."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + patience_s
     found = await loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)

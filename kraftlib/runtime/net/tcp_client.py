@@ -16,16 +16,15 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import attrs
 
 from kraftlib import forks
 from kraftlib.runtime.net.framing import BadFrameError, FrameReader, FrameWriter, framed
-from kraftlib.runtime.net.sockets import dial_name, handshake_trouble, is_refusal, tune
+from kraftlib.runtime.net.sockets import handshake_trouble, is_refusal, reach, tune
 from kraftlib.runtime.net.transport import Frame, Reply
 from kraftlib.runtime.net.unix_sockets import StrangerError, dial
-from kraftlib.security.addresses import plain_address
 from kraftlib.security.contexts import Validity, ends_at, unverified
 from kraftlib.security.own_thread import in_own_thread
 from kraftlib.security.sasl_client import SaslClient, SaslError
@@ -182,9 +181,7 @@ class ClientConnection(asyncio.Protocol):
             return
         tls = client.trust.contexts.client
         name = endpoint.host if tls is not None else None
-        where: dict[str, Any] = {"host": endpoint.host, "port": endpoint.port}
-        if plain_address(endpoint.host) is None:  # else no thread looks anything up
-            where = {"sock": await dial_name(endpoint, client.limits.connect_ms / 1000)}
+        where = await reach(endpoint, client.limits.connect_ms / 1000)
         await client.loop.create_connection(lambda: self, **where, ssl=tls, server_hostname=name)
 
     async def _authenticate(self, sasl: SaslClient) -> None:

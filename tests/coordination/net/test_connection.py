@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from kraftlib.wire.frames import decode_request, encode_response
 from kraftlib.wire.messages.api_versions import ApiVersionsResponse
 from kraftlib.wire.messages.call import CallRequest, CallResponse
 from tests.coordination.net.ways import EVERYTHING, Caller, replicas, value
+from tests.runtime.net.test_tcp_client import silent
 from tests.runtime.quorum import PATIENCE_S
 from tests.security.authority import Authority
 
@@ -150,7 +152,7 @@ async def test_a_server_that_says_nothing_is_given_up_though_every_caller_leaves
                 async with asyncio.timeout(0.05):
                     await connection.ask(CallRequest(command=b"x"), CallResponse, silence_s=0.2)
 
-    async with silent() as connection, asyncio.timeout(PATIENCE_S):
+    async with silent_one() as connection, asyncio.timeout(PATIENCE_S):
         with pytest.raises(LostError, match=r"no answer within 0\.2 s"):
             await call_again_and_again(connection)
 
@@ -174,7 +176,7 @@ async def test_a_server_whose_answer_comes_slowly_is_not_given_up() -> None:
 
 
 @contextlib.asynccontextmanager
-async def silent() -> AsyncIterator[Connection]:
+async def silent_one() -> AsyncIterator[Connection]:
     """A connection to a server that answers ApiVersions, and nothing else."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -226,3 +228,29 @@ async def test_a_server_that_speaks_something_else_is_lost_before_anything_is_as
         with pytest.raises(LostError) as lost:
             await connected_to(place, tls=None, sasl=None, timeout_s=20)
     assert not lost.value.may_have_arrived
+
+
+async def test_a_replica_is_reached_though_the_first_address_of_its_name_is_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That of IPv6, say, on a network that drops it."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(framed(encode_response(versions(), version=ASKED, correlation_id=0)))
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        places = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{last}", port)) for last in (2, 1)]
+        async with silent("127.0.0.2", port):
+            monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: places)
+            place = Endpoint("two-addresses.example", port)
+            connection = await connected_to(place, tls=None, sasl=None, timeout_s=2)
+            await connection.close()
+
+
+async def test_a_name_that_no_host_can_have_is_not_reached() -> None:
+    with pytest.raises(LostError, match=r"'a\.\.b':9 cannot be reached"):
+        await connected_to(Endpoint("a..b", 9), tls=None, sasl=None, timeout_s=20)
