@@ -159,7 +159,7 @@ def handle_fetch_snapshot_response(
         back_off(state, outstanding)
         return _pause_download(state, role) if is_of_source else []
     answer, partition = read_answer(state, response, only_partition(response.topics, "name", "index"))
-    if answer.epoch == state.epoch and answer.error in REFUSALS:
+    if partition is None or (answer.epoch == state.epoch and answer.error in REFUSALS):
         leave(state, outstanding.destination, "it serves no observers")
     is_lost = partition is not None and partition.error_code in BEGIN_ANEW
     if is_lost and isinstance(role, Follower) and answer.epoch == state.epoch:

@@ -19,7 +19,7 @@ from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Follower
 from kraftlib.consensus.state import WARNINGS_MAX, ReplicaState
 from kraftlib.testing.judge import BrokenRuleError
-from kraftlib.types import METADATA_TOPIC_ID, Endpoint
+from kraftlib.types import METADATA_TOPIC, METADATA_TOPIC_ID, Endpoint
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from kraftlib.wire.messages.fetch import FetchRequest
@@ -112,7 +112,7 @@ class UpstreamRules(RuleSet):
         if isinstance(event, ev.RequestFailed):
             return True
         if isinstance(asked.request, FetchSnapshotRequest):
-            return self._refuses(event.response.topics)
+            return self._refuses_to_send(event.response)
         return isinstance(asked.request, FetchRequest) and asked.question is not None and self._is_old(event, now_ms)
 
     def _is_old(self, event: ev.ResponseReceived[Any], now_ms: int) -> bool:
@@ -128,6 +128,12 @@ class UpstreamRules(RuleSet):
             age_ms = max(struct.unpack(">i", said)[0], 0) if len(said) == 4 else AGE_MAX
             heard_ms = max(heard_ms, now_ms - age_ms)
         return now_ms - heard_ms >= state.config.fetch_timeout_ms
+
+    def _refuses_to_send(self, response: Any) -> bool:
+        if response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR and isinstance(self.state.role_state, Follower):
+            return False  # a replica of Kafka says so when it has that snapshot no more
+        places = [(topic.name, one.index) for topic in response.topics for one in topic.partitions]
+        return bool(response.error_code) or places != [(METADATA_TOPIC, 0)] or self._refuses(response.topics)
 
     def _refuses(self, topics: Sequence[Any]) -> bool:
         partitions = [partition for topic in topics for partition in topic.partitions]

@@ -251,6 +251,24 @@ def test_a_snapshot_is_fetched_from_the_upstream_that_has_named_it() -> None:
     assert core.state.kept.source == FIRST
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        FetchSnapshotResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID),
+        FetchSnapshotResponse(topics=(attrs.evolve(snapshot_chunk(b"5678", position=4).topics[0], name="another"),)),
+        FetchSnapshotResponse(topics=()),
+        snapshot_chunk(b"", error=ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    ],
+    ids=["another cluster", "another topic", "nothing", "refused"],
+)
+def test_an_upstream_that_does_not_send_its_snapshot_is_left(answer: FetchSnapshotResponse) -> None:
+    core = downloading()
+    reply(core, FIRST, answer)
+    core.handle(TimeoutReached(), core.state.now_ms)
+
+    assert asked(core)[-1] == (SECOND, True)
+
+
 def test_bytes_of_one_upstream_go_on_with_another_only_once_they_have_proved_to_be_the_same() -> None:
     core = downloading()
     core.handle(ConnectionLost(FIRST, refused=True), 0)
