@@ -176,8 +176,8 @@ async def test_a_server_whose_answer_comes_slowly_is_not_given_up() -> None:
 
 
 @contextlib.asynccontextmanager
-async def silent_one() -> AsyncIterator[Connection]:
-    """A connection to a server that answers ApiVersions, and nothing else."""
+async def taciturn() -> AsyncIterator[int]:
+    """A server that answers ApiVersions, and nothing else; yield its port."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1_000)
@@ -186,8 +186,14 @@ async def silent_one() -> AsyncIterator[Connection]:
         writer.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        place = Endpoint("127.0.0.1", server.sockets[0].getsockname()[1])
-        connection = await connected_to(place, tls=None, sasl=None, timeout_s=20)
+        yield server.sockets[0].getsockname()[1]
+
+
+@contextlib.asynccontextmanager
+async def silent_one() -> AsyncIterator[Connection]:
+    """A connection to such a server."""
+    async with taciturn() as port:
+        connection = await connected_to(Endpoint("127.0.0.1", port), tls=None, sasl=None, timeout_s=20)
         try:
             yield connection
         finally:
@@ -234,21 +240,11 @@ async def test_a_replica_is_reached_though_the_first_address_of_its_name_is_sile
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """That of IPv6, say, on a network that drops it."""
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(1)
-        writer.write(framed(encode_response(versions(), version=ASKED, correlation_id=0)))
-        await reader.read()
-        writer.close()
-
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
+    async with taciturn() as port, silent("127.0.0.2", port):
         places = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{last}", port)) for last in (2, 1)]
-        async with silent("127.0.0.2", port):
-            monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: places)
-            place = Endpoint("two-addresses.example", port)
-            connection = await connected_to(place, tls=None, sasl=None, timeout_s=2)
-            await connection.close()
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: places)
+        connection = await connected_to(Endpoint("two-addresses.example", port), tls=None, sasl=None, timeout_s=2)
+        await connection.close()
 
 
 async def test_a_name_that_no_host_can_have_is_not_reached() -> None:
