@@ -245,6 +245,15 @@ class Cluster:
         """Run a tool that asks the brokers; it succeeds."""
         return self.lab.tools.run(main, "--bootstrap-server", self.bootstrap, *words, text=text).ok()
 
+    def wait_shown(self, parts: set[str], main: str, *words: object) -> None:
+        """Wait until a tool prints all `parts`: a broker may not have applied yet what its controller has answered."""
+
+        def are_shown() -> bool:
+            shown = self.tool(main, *words).out
+            return all(part in shown for part in parts)
+
+        wait_for(f"{parts} from {main}", are_shown)
+
     def topics(self, *words: object) -> Output:
         """Run `kafka-topics`; a topic that it creates is known to every broker when this returns."""
         done = self.tool(TOPICS, *words)

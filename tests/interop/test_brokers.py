@@ -28,6 +28,7 @@ from tests.interop.kafka import (
     REASSIGN,
     SHARE_CONSUMER,
     SHARE_GROUPS,
+    TOPICS,
     VERIFIABLE_CONSUMER,
     VERIFIABLE_PRODUCER,
     VERSIONS,
@@ -136,7 +137,7 @@ def administration(cluster: Cluster) -> None:
     cluster.topics("--create", "--topic", "moved", "--replica-assignment", "10:11,11:12")
     cluster.topics("--alter", "--topic", "moved", "--partitions", 3)
     cluster.configure("topics", "moved", "retention.ms=200000")
-    assert "retention.ms=200000" in cluster.topics("--describe", "--topic", "moved").out
+    cluster.wait_shown({"retention.ms=200000"}, TOPICS, "--describe", "--topic", "moved")
     plan = cluster.lab.home / "plan.json"
     rows = [{"topic": "moved", "partition": 0, "replicas": [12, 11, 10]}]
     plan.write_text(json.dumps({"version": 1, "partitions": rows}))
@@ -158,21 +159,18 @@ def administration(cluster: Cluster) -> None:
         "prefixed",
     )
     cluster.tool(ACLS, "--add", *rule)
-    match = ("--topic", "orders", "--resource-pattern-type", "match")
-    wait_for("the rule at each broker", lambda: "User:ann" in cluster.tool(ACLS, "--list", *match).out)
+    cluster.wait_shown({"User:ann"}, ACLS, "--list", "--topic", "orders", "--resource-pattern-type", "match")
     for setting in ("producer_byte_rate=1000", "SCRAM-SHA-256=[password=secret]"):
         cluster.configure("users", "ann", setting)
-    told = ("producer_byte_rate=1000.0", "SCRAM-SHA-256=iterations=4096")
-    of_ann = ("--entity-type", "users", "--entity-name", "ann", "--describe")
-    # The broker that is asked may not have the last record yet.
-    wait_for("quota and credential", lambda: all(one in cluster.tool(CONFIGS, *of_ann).out for one in told))
+    told = {"producer_byte_rate=1000.0", "SCRAM-SHA-256=iterations=4096"}
+    cluster.wait_shown(told, CONFIGS, "--entity-type", "users", "--entity-name", "ann", "--describe")
     cluster.tool(ACLS, "--remove", "--force", *rule)
     wait_for("no rule at any broker", lambda: "User:ann" not in cluster.tool(ACLS, "--list").out)
     for name in (FIRST_BROKER, ""):
         words = ("--entity-name", name) if name else ("--entity-default",)
         cluster.tool(CONFIGS, "--entity-type", "brokers", *words, "--alter", "--add-config", "log.retention.ms=900000")
-    shown = cluster.tool(CONFIGS, "--entity-type", "brokers", "--entity-name", FIRST_BROKER, "--describe").out
-    assert "log.retention.ms=900000" in shown
+    of_broker = ("--entity-type", "brokers", "--entity-name", FIRST_BROKER, "--describe")
+    cluster.wait_shown({"log.retention.ms=900000"}, CONFIGS, *of_broker)
 
     lab = cluster.lab
     assert "metadata.version" in cluster.tool(FEATURES, "describe").out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.interop.clusters import Cluster
-from tests.interop.kafka import VERSIONS
+from tests.interop.kafka import TOPICS, VERSIONS
 from tests.interop.lab import Lab
 from tests.interop.processes import wait_for
 
@@ -27,9 +27,8 @@ def test_a_broker_lives_on_one_controller_from_registration_to_controlled_shutdo
 
     cluster.topics("--alter", "--topic", "orders", "--partitions", 4)
     cluster.configure("topics", "orders", "retention.ms=200000")
-    shown = cluster.topics("--describe", "--topic", "orders").out
-    assert "PartitionCount: 4" in shown
-    assert "retention.ms=200000" in shown
+    described = ("--describe", "--topic", "orders")
+    cluster.wait_shown({"PartitionCount: 4", "retention.ms=200000"}, TOPICS, *described)
     cluster.topics("--create", "--topic", "short-lived")
     cluster.topics("--delete", "--topic", "short-lived")
     wait_for("the end of a topic", lambda: "short-lived" not in cluster.topics("--list").out.split())
