@@ -32,6 +32,9 @@ MAX_BYTES_LIMIT = 8 * 1024 * 1024
 FETCH_SERVED_FROM = 13
 """Below, the topic comes by name and Kafka's leader finds no topic id (KIP-595, Fetch)."""
 
+HIGH_WATERMARK_TOLD_FROM = 18
+"""Below, a Fetch does not say which high watermark its sender knows (KIP-1166)."""
+
 COMMIT_WAIT_MS = 10
 """The time for which a round of observers (`observer_rounds`) waits for the commit of the record that asks for it."""
 
@@ -83,6 +86,7 @@ def handle_fetch(state: ReplicaState, event: RequestReceived[FetchRequest]) -> l
             response = responses.fetch(state, judgement=judgement, version=event.version)
             return [SendResponse(event.request_id, response)]
     kept_up = bool(role.observers) and has_kept_up(role, fetcher, partition.fetch_offset)
+    known_high_watermark = _known_high_watermark(state, role, event, partition, fetcher)
     actions: list[Action] = []
     if fetcher is not None:
         actions = record_progress(
@@ -99,8 +103,27 @@ def handle_fetch(state: ReplicaState, event: RequestReceived[FetchRequest]) -> l
         return [*actions, SendRecords(event.request_id, response, partition.fetch_offset, answer_max_bytes(request))]
     if request.max_wait_ms == 0:
         return [*actions, SendResponse(event.request_id, responses.fetch(state, version=event.version))]
-    _park(state, role, event, partition, fetcher)
+    _park(state, role, event, partition, fetcher, known_high_watermark)
     return actions
+
+
+def _known_high_watermark(
+    state: ReplicaState,
+    role: Leader,
+    event: RequestReceived[FetchRequest],
+    partition: FetchRequest.FetchPartition,
+    fetcher: ReplicaKey | None,
+) -> Offset:
+    """Return the high watermark that the sender of a Fetch knows, before the Fetch is noted as its progress.
+
+    An older one does not say. If it has just got records, they may have left before they were committed. Parked as
+    one that knows all, it would hear of their commit only when its wait is over, half a second later with Kafka's.
+    """
+    if event.version >= HIGH_WATERMARK_TOLD_FROM or fetcher is None:
+        return partition.high_watermark
+    progress = role.progress.get(fetcher.id) if fetcher in state.voters else role.observers.get(fetcher)
+    is_where_it_was = progress is not None and progress.end_offset == partition.fetch_offset
+    return partition.high_watermark if is_where_it_was else partition.fetch_offset - 1
 
 
 def _park(
@@ -109,10 +132,11 @@ def _park(
     event: RequestReceived[FetchRequest],
     partition: FetchRequest.FetchPartition,
     fetcher: ReplicaKey | None,
+    known_high_watermark: Offset,
 ) -> None:
     """Keep a Fetch that there is nothing to answer with; for a moment only, where it lacks a new high watermark."""
     request = event.request
-    has_news = state.high_watermark is not None and partition.high_watermark < state.high_watermark
+    has_news = state.high_watermark is not None and known_high_watermark < state.high_watermark
     in_rounds = bool(role.observers) and is_told_in_rounds(state, role, fetcher)
     delay_ms = HIGH_WATERMARK_NEWS_DELAY_MS if has_news and not in_rounds else PARKED_MAX_MS
     parked = ParkedFetch(
@@ -120,7 +144,7 @@ def _park(
         request=request,
         version=event.version,
         fetch_offset=partition.fetch_offset,
-        high_watermark=min(partition.high_watermark, -1 if state.high_watermark is None else state.high_watermark),
+        high_watermark=min(known_high_watermark, -1 if state.high_watermark is None else state.high_watermark),
         deadline_ms=state.now_ms + min(request.max_wait_ms, delay_ms),
         fetcher=fetcher,
     )

@@ -196,6 +196,27 @@ def test_a_fetch_that_knows_the_high_watermark_waits_its_whole_time(known: int, 
         assert [request_id for request_id in sent if request_id == 90] == answered
 
 
+@pytest.mark.parametrize("replica_id", [2, 9], ids=["voter", "observer"])
+def test_a_fetch_of_an_older_version_that_follows_records_is_told_of_their_commit_soon(replica_id: int) -> None:
+    """Before KIP-1166 a Fetch does not say what its sender knows.
+
+    Its records left before they were committed. Told of their commit only at the end of its wait, a broker of Kafka 3.9
+    would apply each change half a second late.
+    """
+    core = leader()
+    flush(core)
+    park(core, 3)
+    assert core.high_watermark == 1
+    asked = fetch_request(epoch=1, offset=1, last_epoch=1, replica_id=replica_id)
+    for request_id, wait_ms in ((90, 2), (91, 500)):  # no records have come since the first
+        began_ms = core.state.now_ms
+        tell(core, asked, version=17, request_id=request_id)
+        for after_ms, answered in ((wait_ms - 1, []), (wait_ms, [request_id])):
+            actions = core.handle(TimeoutReached(), began_ms + after_ms)
+            sent = [action.request_id for action in actions if isinstance(action, SendResponse)]
+            assert [each for each in sent if each == request_id] == answered
+
+
 @pytest.mark.parametrize(("ago_ms", "told"), [(1_000, [2]), (999, [])])
 def test_a_voter_that_has_not_fetched_for_just_half_the_fetch_timeout_is_told_who_leads(
     ago_ms: int, told: list[int]

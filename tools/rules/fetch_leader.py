@@ -143,23 +143,30 @@ class FetchLeaderRules(RuleSet):
         if end is not None:
             return Expected(request_id, version, diverging=end)
         fetcher = _fetcher_of(request)
+        high_watermark = self._known_high_watermark(version, partition, fetcher)
         if fetcher is not None and (self._votes(fetcher) or not event.of_observer):
             self._note(fetcher, offset)
         held = Held(version, offset, request.max_bytes, fetcher, self._now_ms + min(request.max_wait_ms, HELD_MAX_MS))
         held.in_rounds, kept_up = self._waits_for_rounds(fetcher, offset)
-        held.high_watermark = min(
-            partition.high_watermark, -1 if self._high_watermark is None else self._high_watermark
-        )
+        held.high_watermark = min(high_watermark, -1 if self._high_watermark is None else self._high_watermark)
         waits = held.in_rounds and kept_up and request.max_wait_ms > 0
         if offset < state.log.end_offset and self._may_leave(fetcher) and not waits:
             return Expected(request_id, version, records=held)
         if request.max_wait_ms == 0:
             return Expected(request_id, version)
-        has_news = self._high_watermark is not None and partition.high_watermark < self._high_watermark
+        has_news = self._high_watermark is not None and high_watermark < self._high_watermark
         if has_news and not held.in_rounds:
             held.deadline_ms = self._now_ms + min(request.max_wait_ms, NEWS_DELAY_MS)
         self._held[request_id] = held
         return None
+
+    def _known_high_watermark(self, version: int, partition: Any, fetcher: ReplicaKey | None) -> Offset:
+        """Return what a Fetch says; below 18, one that follows records has not heard of their commit."""
+        role, said, offset = self._role, int(partition.high_watermark), int(partition.fetch_offset)
+        if version >= 18 or fetcher is None or not isinstance(role, Leader):
+            return said
+        known = role.progress.get(fetcher.id) if self._votes(fetcher) else role.observers.get(fetcher)
+        return said if known is not None and known.end_offset == offset else offset - 1
 
     def _waits_for_rounds(self, fetcher: ReplicaKey | None, offset: Offset) -> tuple[bool, bool]:
         """Return whether this is one of many observers, and whether it has all that there was the last time."""
