@@ -74,6 +74,11 @@ PASSED_ON = {
     "fuzz": (FULL, ("python", "-m", "tests.fuzz.run"), "random bytes for every reader of bytes (--directories: files)"),
     "chaos": (FULL, ("python", "-m", "tests.chaos.run"), "real processes under faults; two judges (--minutes N)"),
     "kazoo": (FULL, ("python", "-m", "tests.compat.kazoo_suite"), "kazoo's own tests, on our client: how many pass"),
+    "kazoo-programs": (
+        FULL,
+        ("python", "-m", "tests.compat.programs"),
+        "tests of programs that others wrote for kazoo, on our client",
+    ),
     "recipes": (
         FULL,
         ("python", "-m", "tests.chaos.recipes"),
