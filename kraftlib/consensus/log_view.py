@@ -58,7 +58,7 @@ class LogView:
     kraft_version: History[int]
     header_offset: Offset = 0
     """From the record before it on, voters and kraft.version are known: the end of the snapshot whose header told them,
-    or the start of the log. That header is believed even if its snapshot is lost since."""
+    or the start of the log. That header is believed even if its snapshot is lost since, and the log cut before it."""
 
     @classmethod
     def build(
@@ -212,9 +212,8 @@ class LogView:
         self.holes = [hole for hole in self.holes if hole.start_offset < end_offset]
         while self.epoch_starts and self.epoch_starts[-1].start_offset >= end_offset:
             self.epoch_starts.pop()
-        self.header_offset = min(self.header_offset, end_offset)
-        self.voters.truncate(end_offset)
-        self.kraft_version.truncate(end_offset)
+        self.voters.truncate(end_offset, known_from=self.header_offset)
+        self.kraft_version.truncate(end_offset, known_from=self.header_offset)
 
     def epoch_before(self, offset: Offset) -> Epoch:
         """Return the epoch of the record before `offset`, which is that of a snapshot if the log begins there."""
@@ -231,10 +230,10 @@ class LogView:
     ) -> None:
         """Take over the whole log as it is after a repair; `holes` are left in it."""
         self.holes = list(holes)
+        # Behind our end all is new, also where the log ended before the snapshot whose header was read.
+        first = max(self.start_offset, min(self.header_offset, self.end_offset))
         self.end_offset = self.flushed_offset = max(self.end_offset, end_offset)
         self.epoch_starts = list(epoch_starts)
-        # Not more: a newer snapshot of our own may have been ahead of the log, and then what is before its end is new.
-        first = max(self.start_offset, self.header_offset)
         self.voters.truncate(first)
         self.kraft_version.truncate(first)
         for batch in control_batches:

@@ -180,10 +180,16 @@ class History(Generic[T]):
         self._entries.append((offset, value))
         self.latest_offset, self.latest = offset, value
 
-    def truncate(self, end_offset: Offset) -> None:
-        """Forget what was recorded at or beyond `end_offset`."""
+    def truncate(self, end_offset: Offset, *, known_from: Offset = 0) -> None:
+        """Forget what was recorded at or beyond `end_offset`.
+
+        A first value that was in force before `known_from` stays: no earlier one was read.
+        """
+        first = self._entries[:1]
         while self._entries and self._entries[-1][0] >= end_offset:
             self._entries.pop()
+        if first and not self._entries and first[0][0] < known_from:
+            self._entries.append((end_offset - 1, first[0][1]))
         self.latest_offset, self.latest = self._entries[-1] if self._entries else (None, self.default)
 
     def forget_before(self, start_offset: Offset) -> None:

@@ -103,8 +103,9 @@ class Monitor:
         self._check_removal(node, seen)
         self._check_news(node, process, seen)
         view = process.replica.state.log
-        # The missing records of a damaged log may name the voters.
-        is_all_there = view.end_offset == node.chain.end_offset and not view.holes
+        # The missing records of a damaged log may name the voters. One that was cut before the end of a lost snapshot
+        # goes by the header of that.
+        is_all_there = view.header_offset <= view.end_offset == node.chain.end_offset and not view.holes
         if is_all_there and (node.chain.tail is not None or node.disks == 1):
             believed = [voter.key for voter in view.voters.latest]
             if believed or node.chain.tail is not None:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraftlib.consensus.log_view import Diverging, NeedsSnapshot, Valid
+from kraftlib.consensus.log_view import Diverging, LogView, NeedsSnapshot, Valid
 from kraftlib.errors import InvariantError
-from kraftlib.records.batch import encode_batch
+from kraftlib.records.batch import Batch, encode_batch
 from kraftlib.records.control import encode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord
 from kraftlib.storage.log.epochs import EpochTable
@@ -285,3 +285,52 @@ def test_a_repair_keeps_what_the_header_of_a_snapshot_said_that_is_lost_since() 
     log.repaired((), 4, [EpochStart(epoch=1, start_offset=2)], ())
 
     assert (log.voters.latest, log.kraft_version.latest) == (voter_set(1, 2), 1)
+
+
+def a_log_cut_before_a_lost_header() -> LogView:
+    """Voters 1 and 2 are those of a snapshot that ends at 6, is lost, and ended amid a hole which was cut."""
+    log = log_view(1, 1, 1, 1, 1, 1, 1, 1)
+    older, newer = OffsetAndEpoch(offset=2, epoch=1), OffsetAndEpoch(offset=6, epoch=1)
+    log.add_snapshot(older)
+    log.observe_snapshot(newer, [KRaftVersionRecord(kraft_version=1), voter_set(1, 2).to_record()])
+    log.delete_before(older)
+    log.holes = [OffsetRange(4, 7)]
+    log.truncate(4)
+    return log
+
+
+def voters_at(offset: int, *ids: int) -> Batch:
+    return encode_control_batch([voter_set(*ids).to_record()], timestamp_ms=0, base_offset=offset, epoch=1)
+
+
+def test_a_log_that_is_cut_before_a_lost_header_goes_by_the_voters_of_that_header() -> None:
+    """They are committed, and no older ones were read; no snapshot may name them before the end of that one."""
+    log = a_log_cut_before_a_lost_header()
+    assert (log.voters.latest, log.kraft_version.latest, log.voters_known_from) == (voter_set(1, 2), 1, 6)
+    log.append([voters_at(4, 1), voters_at(5, 1, 2), voters_at(6, 1, 2, 3)])
+    assert (log.voters.at(5), log.voters.latest) == (voter_set(1, 2), voter_set(1, 2, 3))
+    log.truncate(5)
+    assert log.voters.latest == voter_set(1)
+    log.truncate(3)
+
+    assert (log.voters.latest, log.kraft_version.latest) == (voter_set(1, 2), 1)
+
+
+def test_a_repair_that_goes_on_behind_a_cut_reads_the_voters_before_the_end_of_a_lost_header() -> None:
+    """Else those of an older record would stand in a snapshot at its end."""
+    log = a_log_cut_before_a_lost_header()
+    log.append([voters_at(4, 1)])
+    log.holes = [OffsetRange(3, 5)]
+    batches = voters_at(4, 1), voters_at(5, 1, 2)
+    log.repaired((), 6, [EpochStart(epoch=1, start_offset=2)], batches)
+
+    assert (log.voters.at(4), log.voters.latest) == (voter_set(1), voter_set(1, 2))
+
+
+def test_a_log_that_is_cut_before_its_first_voter_set_goes_by_the_configured_voters() -> None:
+    """No header has told of that set: the quorum was static before."""
+    log = log_view(1, 1, 1, 1, voters=voter_set(1, 2, 3))
+    log.observe(voters_at(2, 1, 2))
+    log.truncate(1)
+
+    assert (log.voters.latest, log.voters.latest_offset) == (voter_set(1, 2, 3), None)

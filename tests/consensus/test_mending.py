@@ -253,11 +253,12 @@ class Follower:
             self._look()
 
     def _look(self) -> None:
-        """The core knows what its disk has."""
+        """The core knows what its disk has; and what the header of a lost snapshot said, before whose end it was cut."""
         log, found = self.referee.core.state.log, self.store.view(self.static_voters)
         assert (log.start_offset, log.end, log.snapshots) == (found.start_offset, found.end, found.snapshots)
         assert log.holes == found.holes
-        if not self.store.is_damaged:
+        assert len(log.voters.latest) > 0
+        if not self.store.is_damaged and log.header_offset <= log.end_offset:
             assert (log.kraft_version.latest, log.voters.latest) == (found.kraft_version.latest, found.voters.latest)
 
     def _perform(self, actions: Sequence[act.Action]) -> None:

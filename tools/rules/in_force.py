@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from kraftlib.consensus import actions as act
@@ -9,13 +10,17 @@ from kraftlib.consensus import events as ev
 from kraftlib.consensus.roles import Leader
 from kraftlib.records.control import decode_control
 from kraftlib.records.control_messages import KRaftVersionRecord, LeaderChangeMessage, VotersRecord
-from kraftlib.types import ReplicaKey
+from kraftlib.types import Offset, ReplicaKey
 from tools.rules.scene import Scene
 from tools.rules.verdict import SceneRules
-from tools.rules.voter_sets import Seat, seats_of_record, seats_of_set, shown
+from tools.rules.voter_sets import Seat, Seats, seats_of_record, seats_of_set, shown
 
 NEWEST: int = 1
 """The newest kraft.version."""
+
+
+def _shown(sets: Sequence[tuple[Offset, Seats]]) -> str:
+    return ", ".join(f"{shown(seats)} of {offset}" for offset, seats in sets) or "none"
 
 
 def own_seat(scene: Scene) -> Seat:
@@ -55,17 +60,17 @@ class InForceRules(SceneRules):
             self._rc9_what_a_fetch_says_is_noted(scene.fetched_as)
 
     def _rc1_the_latest_set_is_in_force(self) -> None:
-        scene, history = self.scene, self.scene.state.log.voters
-        voters, versions = scene.voters, scene.state.log.kraft_version
-        said = seats_of_set(history.latest)
-        if said != voters.latest or history.latest_offset != voters.latest_offset:
-            text = f"the voters in force are {shown(said)} of offset {history.latest_offset}, and the log says"
-            raise self.broken("RC1", f"{text} {shown(voters.latest)} of offset {voters.latest_offset}")
-        if (versions.latest, versions.latest_offset) != (voters.kraft_version, voters.kraft_version_offset):
-            text = f"kraft.version is {versions.latest} since {versions.latest_offset}, and the log says"
-            raise self.broken("RC1", f"{text} {voters.kraft_version} since {voters.kraft_version_offset}")
-        start = scene.state.committed_offset - 1
-        said_since = [seats_of_set(value) for value in history.since(start)]
+        voters, log = self.scene.voters, self.scene.state.log
+        sets = [(offset, seats_of_set(value)) for offset, value in log.voters.entries]
+        if sets != voters.sets or seats_of_set(log.voters.latest) != voters.latest:
+            text = f"the voters by offset are {_shown(sets)}, in force {log.voters.latest}, and the log says"
+            raise self.broken("RC1", f"{text} {_shown(voters.sets)}")
+        versions = list(log.kraft_version.entries)
+        if versions != voters.versions or log.kraft_version.latest != voters.kraft_version:
+            text = f"kraft.version is {log.kraft_version.latest}, by offset {versions}, and the log says"
+            raise self.broken("RC1", f"{text} {voters.versions}")
+        start = self.scene.state.committed_offset - 1
+        said_since = [seats_of_set(value) for value in log.voters.since(start)]
         since = [voters.at(start), *(seats for place, seats in voters.sets if place > start)]
         if said_since != since:
             text = f"the voters since offset {start} are {[shown(seats) for seats in said_since]}, and the log says"

@@ -20,15 +20,11 @@ from kraftlib.consensus import events as ev
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Candidate, Leader, Prospective
-from kraftlib.consensus.voters import VoterSet
 from kraftlib.records.batch import Batch
-from kraftlib.records.control import decode_control
-from kraftlib.records.control_messages import KRaftVersionRecord, VotersRecord
 from kraftlib.testing.judge import BrokenRuleError
 from kraftlib.types import Epoch, EpochStart, Offset, OffsetAndEpoch, OffsetRange
 from tools.rules.positions import has_all_before, last_epoch
 from tools.rules.rule_set import RuleSet
-from tools.rules.voter_sets import entries_since
 
 
 class Mirror:
@@ -42,10 +38,6 @@ class Mirror:
         self.epoch_starts: list[EpochStart] = list(log.epoch_starts)
         self.snapshots: list[OffsetAndEpoch] = list(log.snapshots)
         self.holes: list[OffsetRange] = list(log.holes)
-        self.voters = list(log.voters.entries)
-        self.kraft_versions = list(log.kraft_version.entries)
-        self.header_offset: Offset = log.header_offset
-        """The end of the snapshot whose header was read last; a truncation may cut it."""
 
     def begin_epoch(self, epoch: Epoch, offset: Offset) -> None:
         """An epoch begins; one that has no records is not remembered."""
@@ -61,28 +53,6 @@ class Mirror:
             if not self.epoch_starts or self.epoch_starts[-1].epoch != batch.epoch:
                 self.begin_epoch(batch.epoch, batch.base_offset)
             self.end_offset = batch.end_offset
-            if batch.is_control:
-                self.read_controls([batch])
-
-    def read_controls(self, batches: Sequence[Batch], *, behind: Offset = 0) -> None:
-        """Take voters and kraft.version from the control batches behind an offset."""
-        for batch in batches:
-            if batch.base_offset >= behind:
-                for record in batch.records():
-                    self.note(record.offset, decode_control(record))
-
-    def read_header(self, snapshot_id: OffsetAndEpoch, controls: Sequence[object]) -> None:
-        """The header of a snapshot tells all that was in force at its end."""
-        self.header_offset, self.voters, self.kraft_versions = snapshot_id.offset, [], []
-        for control in controls:
-            self.note(snapshot_id.offset - 1, control)
-
-    def note(self, offset: Offset, control: object) -> None:
-        """Take voters or kraft.version from a control record."""
-        if isinstance(control, VotersRecord):
-            self.voters.append((offset, VoterSet.from_record(control)))
-        elif isinstance(control, KRaftVersionRecord):
-            self.kraft_versions.append((offset, control.kraft_version))
 
     def truncate(self, end_offset: Offset) -> None:
         """All records at or behind an offset go; a flush that is under way vouches for nothing."""
@@ -90,13 +60,6 @@ class Mirror:
         self.end_offset, self.flushed_offset = end_offset, min(self.flushed_offset, end_offset)
         self.epoch_starts = [start for start in self.epoch_starts if start.start_offset < end_offset]
         self.holes = [hole for hole in self.holes if hole.start_offset < end_offset]
-        self.header_offset = min(self.header_offset, end_offset)
-        self.forget_controls(end_offset)
-
-    def forget_controls(self, end_offset: Offset) -> None:
-        """Control records at or behind an offset are in force no more."""
-        self.voters = [entry for entry in self.voters if entry[0] < end_offset]
-        self.kraft_versions = [entry for entry in self.kraft_versions if entry[0] < end_offset]
 
     def begin_at(self, snapshot_id: OffsetAndEpoch) -> None:
         """The log begins at the end of a snapshot."""
@@ -104,20 +67,17 @@ class Mirror:
         self.snapshots = [kept for kept in self.snapshots if kept >= snapshot_id]
         self.holes = [OffsetRange(max(hole.start_offset, start), hole.end_offset)
                       for hole in self.holes if hole.end_offset > start]  # fmt: skip
-        self.voters, self.kraft_versions = entries_since(self.voters, start), entries_since(self.kraft_versions, start)
-        self.header_offset = max(self.header_offset, start)
         older = [begun for begun in self.epoch_starts if begun.start_offset <= start]
         if older:
             newest = EpochStart(epoch=older[-1].epoch, start_offset=start)
             self.epoch_starts = [newest, *self.epoch_starts[len(older) :]]
 
-    def replace(self, snapshot_id: OffsetAndEpoch, controls: Sequence[object]) -> None:
+    def replace(self, snapshot_id: OffsetAndEpoch) -> None:
         """A snapshot takes the place of the whole log. Newer ones stay."""
         self.log_version += 1
         self.start_offset = self.end_offset = self.flushed_offset = snapshot_id.offset
         self.epoch_starts, self.holes = [], []
         self.snapshots = sorted({snapshot_id, *(kept for kept in self.snapshots if kept >= snapshot_id)})
-        self.read_header(snapshot_id, controls)
 
     def lose(self, snapshot_id: OffsetAndEpoch) -> None:
         """A snapshot is gone. Where it was the whole log, its epoch still is that of the last record."""
@@ -183,7 +143,6 @@ class LogRules(RuleSet):
                 text = f"{batch} does not continue {end}@{epoch} in epoch {self.core.epoch}"
                 raise BrokenRuleError("RF2", text)
             end, epoch = batch.end_offset, batch.epoch
-            self._is_rare |= batch.is_control
         log.append(action.batches)
         self._unflushed = True
 
@@ -284,9 +243,6 @@ class LogRules(RuleSet):
         log = self.log
         log.holes, log.epoch_starts = list(event.holes), list(event.epoch_starts)
         log.end_offset = log.flushed_offset = max(log.end_offset, event.end_offset)
-        first = max(log.start_offset, log.header_offset)
-        log.forget_controls(first)
-        log.read_controls(event.control_batches, behind=first)
 
     def _adopted(self, event: ev.SnapshotAdopted, now_ms: int) -> None:
         log, snapshot_id = self.log, event.snapshot_id
@@ -294,11 +250,9 @@ class LogRules(RuleSet):
             log.snapshots = sorted([*log.snapshots, snapshot_id])
         log.begin_at(snapshot_id)
         log.holes = list(event.holes)
-        log.read_header(snapshot_id, event.controls)
-        log.read_controls(event.control_batches, behind=snapshot_id.offset)
 
     def _installed(self, event: ev.SnapshotInstalled, now_ms: int) -> None:
-        self.log.replace(event.snapshot_id, event.controls)
+        self.log.replace(event.snapshot_id)
 
     # --- what the core knows -----------------------------------------------------------------------------------------
 
@@ -319,10 +273,6 @@ class LogRules(RuleSet):
                 ours.epoch_starts != theirs.epoch_starts
                 or ours.snapshots != theirs.snapshots
                 or ours.holes != theirs.holes
-                or ours.voters != list(theirs.voters.entries)
-                or ours.kraft_versions != list(theirs.kraft_version.entries)
-                or (ours.voters and ours.voters[-1][1] != theirs.voters.latest)
-                or (ours.kraft_versions and ours.kraft_versions[-1][1] != theirs.kraft_version.latest)
             ):
                 self._differ()
 
@@ -330,10 +280,8 @@ class LogRules(RuleSet):
         ours, theirs = self.log, self.core.state.log
         names = ("start_offset", "end_offset", "flushed_offset", "log_version", "epoch_starts", "snapshots", "holes")
         pairs = [(name, getattr(theirs, name), getattr(ours, name)) for name in names]
-        pairs.append(("voters", list(theirs.voters.entries), ours.voters))
-        pairs.append(("kraft_version", list(theirs.kraft_version.entries), ours.kraft_versions))
         text = "; ".join(f"{name} {known}, must be {right}" for name, known, right in pairs if known != right)
-        raise BrokenRuleError("RF1", text or "the voter set in force is not the latest that stands in the log")
+        raise BrokenRuleError("RF1", text)
 
 
 _DONE: Final[dict[type, Callable[[LogRules, Any], None]]] = {

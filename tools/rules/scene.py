@@ -164,7 +164,7 @@ class Scene:
         self.voters_changed = False
         kind = type(event)
         if kind in DISK_EVENTS:
-            self.voters_changed = self.voters.hear(event, max(log.start_offset, log.header_offset))
+            self.voters_changed = self.voters.hear(event, log.start_offset, log.end_offset)
         self.answered = None
         if kind is ev.ResponseReceived or kind is ev.RequestFailed:
             self.answered = self.sent.pop(event.correlation_id, None)
@@ -218,6 +218,7 @@ class Scene:
                 self.voters_changed = True
             elif kind is act.DeleteBefore:
                 self.voters.forget_before(action.snapshot_id.offset)
+                self.voters_changed = True
 
     def _rename(self, before: Seats) -> None:
         """The Fetches of a voter without a known directory still count when the log names its directory."""

@@ -69,7 +69,13 @@ def shown(seats: Seats) -> str:
     return "{" + ", ".join(f"{voter_id}:{str(seats[voter_id].directory_id)[-6:]}" for voter_id in sorted(seats)) + "}"
 
 
-def entries_since(entries: list[tuple[Offset, Any]], start: Offset) -> list[tuple[Offset, Any]]:
+def _entries_before(entries: list[tuple[Offset, Any]], end: Offset, known_from: Offset) -> list[tuple[Offset, Any]]:
+    """Return what stands before `end`; if nothing does, what a header told that ends at `known_from`."""
+    told = [(end - 1, value) for offset, value in entries[:1] if offset < known_from]
+    return [entry for entry in entries if entry[0] < end] or told
+
+
+def _entries_since(entries: list[tuple[Offset, Any]], start: Offset) -> list[tuple[Offset, Any]]:
     """Return what is in force before `start`, and all that comes later."""
     return [*[entry for entry in entries if entry[0] < start][-1:], *(entry for entry in entries if entry[0] >= start)]
 
@@ -84,6 +90,8 @@ class VotersByOffset:
         """Those of the configuration, which count while no record names any."""
         self.sets: list[tuple[Offset, Seats]] = [(at, seats_of_set(value)) for at, value in voters.entries]
         self.versions: list[tuple[Offset, int]] = list(versions.entries)
+        self.known_from: Offset = log.header_offset
+        """The end of the snapshot whose header was read, or the start of the log. Earlier values are not known."""
 
     @property
     def latest(self) -> Seats:
@@ -124,40 +132,42 @@ class VotersByOffset:
                     self._read(record.offset, decode_control(record))
 
     def truncate(self, end_offset: Offset) -> None:
-        """Forget what stood at `end_offset` or behind it."""
-        self.sets = [entry for entry in self.sets if entry[0] < end_offset]
-        self.versions = [entry for entry in self.versions if entry[0] < end_offset]
+        """Forget what stood at `end_offset` or behind it. A header still counts before the end of its snapshot."""
+        self.sets = _entries_before(self.sets, end_offset, self.known_from)
+        self.versions = _entries_before(self.versions, end_offset, self.known_from)
 
     def forget_before(self, start_offset: Offset) -> None:
         """Let the log begin at `start_offset`: of what stood before, only the last is known."""
-        self.sets, self.versions = entries_since(self.sets, start_offset), entries_since(self.versions, start_offset)
+        self.sets, self.versions = _entries_since(self.sets, start_offset), _entries_since(self.versions, start_offset)
+        self.known_from = max(self.known_from, start_offset)
 
     def begin_at(self, snapshot_id: OffsetAndEpoch, controls: Iterable[Any]) -> None:
         """Begin with what the header of a snapshot says."""
-        self.sets, self.versions = [], []
+        self.sets, self.versions, self.known_from = [], [], snapshot_id.offset
         for control in controls:
             self._read(snapshot_id.offset - 1, control)
 
-    def hear(self, event: Any, first_offset: Offset) -> bool:
-        """Follow what the disk has done; return whether that may have changed anything.
+    def hear(self, event: Any, start_offset: Offset, end_offset: Offset) -> bool:
+        """Follow what the disk has done to a log with these ends; return whether that may have changed anything.
 
-        The log before `first_offset`, where snapshots stand or stood, of which a repair tells too, was known before.
+        A repair tells of all that stands in the log. The values of a header were known before.
         """
         match event:
             case ev.LogTruncated():
                 self.truncate(event.end_offset)
             case ev.StorageFailed():
-                if event.begins_at is not None:
-                    self.forget_before(event.begins_at.offset)
-                return False
+                if event.begins_at is None:
+                    return False
+                self.forget_before(event.begins_at.offset)
             case ev.SnapshotInstalled():
                 self.begin_at(event.snapshot_id, event.controls)
             case ev.SnapshotAdopted():
                 self.begin_at(event.snapshot_id, event.controls)
                 self.append(event.control_batches, since=event.snapshot_id.offset)
             case ev.Repaired():
-                self.truncate(first_offset)
-                self.append(event.control_batches, since=first_offset)
+                first = max(start_offset, min(self.known_from, end_offset))
+                self.truncate(first)
+                self.append(event.control_batches, since=first)
             case _:
                 return False
         return True

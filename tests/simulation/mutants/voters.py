@@ -48,7 +48,13 @@ MUTANTS: Final = (
     Mutant(
         "voters-survive-truncation",
         "a truncated log still names the voters that it lost (M3)",
-        (Edit("consensus.log_view.LogView.truncate", "self.voters.truncate(end_offset)", "pass"),),
+        (
+            Edit(
+                "consensus.log_view.LogView.truncate",
+                "self.voters.truncate(end_offset, known_from=self.header_offset)",
+                "pass",
+            ),
+        ),
         profiles=("membership",),
         slow=True,
     ),
