@@ -253,7 +253,7 @@ class Follower:
             self._look()
 
     def _look(self) -> None:
-        """The core knows what its disk has; and what the header of a lost snapshot said, before whose end it was cut."""
+        """The core knows what its disk has, and goes by the header of a lost snapshot before whose end it was cut."""
         log, found = self.referee.core.state.log, self.store.view(self.static_voters)
         assert (log.start_offset, log.end, log.snapshots) == (found.start_offset, found.end, found.snapshots)
         assert log.holes == found.holes

@@ -76,8 +76,7 @@ def recover(directory: Path, *, file_mode: int, keep_damage: bool = False) -> Re
     else:
         found = judge(log, doubtful=note is None and should_have_sync_point(directory))
         _act_on(log, found, keep_damage=keep_damage)
-        if not log.holes:
-            _begin_after_snapshot(log, file_mode=file_mode, keep_damage=keep_damage)
+        _begin_after_snapshot(log, file_mode=file_mode, keep_damage=keep_damage)
     if keep_damage:
         log.lost_snapshots += _lost_before(log)
     if not _is_covered(log) and keep_damage:
@@ -257,7 +256,22 @@ def _is_beyond(log: RecoveredLog, snapshot_id: OffsetAndEpoch) -> bool:
     never committed, and the snapshot was to replace the log."""
     if snapshot_id.offset < log.start_offset or (log.is_empty and log.end_offset == snapshot_id.offset):
         return False
+    if log.holes:
+        return _was_left_behind(log, snapshot_id)
     return snapshot_id.offset > log.end_offset or snapshot_id.epoch > log.epochs.latest_epoch
+
+
+def _was_left_behind(log: RecoveredLog, snapshot_id: OffsetAndEpoch) -> bool:
+    """Whether a log with missing records parts from the committed one before the end of a snapshot: its last record is
+    at that end or behind, can be read, and is of an earlier epoch.
+
+    Epochs never fall: so nothing from the last record of the snapshot on was ever committed here, and the snapshot has
+    all before. If the last record is missing, it may be of that epoch, and acknowledged.
+    """
+    is_last_there = log.holes[-1].end_offset < log.end_offset
+    noted_epoch = -1 if log.sync_point is None else log.sync_point.mark.end_epoch
+    is_later = snapshot_id.epoch > max(log.epochs.latest_epoch, noted_epoch)
+    return is_last_there and is_later and snapshot_id.offset <= log.end_offset
 
 
 def _restart(log: RecoveredLog, offset: Offset, *, file_mode: int) -> None:
@@ -265,6 +279,7 @@ def _restart(log: RecoveredLog, offset: Offset, *, file_mode: int) -> None:
         replace_sync_point(log.directory, NOTHING, file_mode=file_mode)
     log.segments = [restart_at(log.directory, offset, file_mode=file_mode)]
     log.epochs, log.end_offset, log.control_batches, log.known_start = EpochTable(), offset, [], offset
+    log.holes = []
 
 
 def _is_covered(log: RecoveredLog) -> bool:

@@ -68,7 +68,8 @@ class StandIns:
         missing = log.holes[0].start_offset if log.holes else log.end_offset
         if newest is None or newest.offset > log.end_offset or missing >= newest.offset:
             return
-        if newest.offset > log.start_offset and self._is_whole(newest):
+        is_of_log = newest.epoch <= log.epochs.latest_epoch  # else the log leaves the committed one before its end
+        if newest.offset > log.start_offset and is_of_log and self._is_whole(newest):
             logger.warning("%s: %d and more are missing, and in snapshot %s", log.directory, missing, newest)
             self.delete_before(newest)
         elif missing < log.start_offset:  # in a file that has more; readers must not come upon it

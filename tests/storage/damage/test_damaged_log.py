@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kraftlib.errors import CorruptBatchError
+from kraftlib.storage import names
 from kraftlib.storage.file_log import FileReplicatedLog
+from kraftlib.storage.snapshots.snapshot_files import FileSnapshotSink
 from kraftlib.testing.log_contract import read_all
 from kraftlib.types import OffsetAndEpoch, OffsetRange
 from tests.storage.builders import a_batch, some_batches
@@ -208,3 +211,65 @@ def test_nothing_is_looked_for_where_a_snapshot_stands_in(tmp_path: Path) -> Non
     log.delete_before(snapshot_id)
 
     assert log.find_damage(1) == ()
+
+
+def downloaded(directory: Path, offset: int, epoch: int) -> OffsetAndEpoch:
+    """A snapshot of the leader has come, and was to take the place of the log when the replica stopped."""
+    snapshot_id = OffsetAndEpoch(offset=offset, epoch=epoch)
+    sink = FileSnapshotSink(directory, snapshot_id)
+    sink.write(snapshot_bytes(snapshot_id))
+    sink.freeze()
+    forget_prefix(directory)
+    return snapshot_id
+
+
+def test_a_snapshot_of_a_later_epoch_replaces_a_log_that_has_holes(tmp_path: Path) -> None:
+    """Nothing behind its end was ever committed, and the leader would have it cut below the start of the log."""
+    a_log(tmp_path)
+    flip(tmp_path)
+    snapshot_id = downloaded(tmp_path, 40, 5)
+    for _ in range(2):
+        log = opened(tmp_path)
+
+        assert (log.start_offset, log.end_offset, log.holes()) == (40, 40, ())
+        assert (log.snapshots(), log.epoch_starts()) == ((snapshot_id,), ())
+        log.close()
+
+
+def test_a_damaged_snapshot_replaces_no_log_that_has_holes(tmp_path: Path) -> None:
+    a_log(tmp_path)
+    flip(tmp_path)
+    snapshot_id = downloaded(tmp_path, 40, 5)
+    path = tmp_path / names.checkpoint_name(snapshot_id)
+    path.chmod(0o600)
+    overwrite(path, 130, b"?")
+    log = opened(tmp_path)
+
+    assert (log.start_offset, log.end_offset, log.holes()) == (0, 60, (OffsetRange(5, 6),))
+
+
+@pytest.mark.parametrize(
+    ("damage", "offset", "epoch"),
+    [(flip, 61, 5), (cut_the_end, 55, 5), (cut_the_end, 61, 5)],
+    ids=["the snapshot is ahead", "the last record is missing", "both"],
+)
+def test_a_log_that_may_have_been_committed_keeps_its_end(
+    damage: Callable[[Path], list[OffsetRange]], offset: int, epoch: int, tmp_path: Path
+) -> None:
+    """What is missing may be of the epoch of the snapshot, and acknowledged. The leader knows."""
+    a_log(tmp_path)
+    holes = damage(tmp_path)
+    downloaded(tmp_path, offset, epoch)
+    log = opened(tmp_path)
+
+    assert (log.start_offset, log.end_offset, log.holes()) == (0, 60, tuple(holes))
+
+
+def test_a_log_with_holes_begins_behind_them_at_a_snapshot_of_its_own(tmp_path: Path) -> None:
+    a_log(tmp_path)
+    flip(tmp_path)
+    downloaded(tmp_path, 40, 3)
+    log = opened(tmp_path)
+
+    assert (log.start_offset, log.end_offset, log.holes()) == (40, 60, ())
+    assert read_all(log) == BATCHES[40:]
