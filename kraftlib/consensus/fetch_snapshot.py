@@ -18,6 +18,7 @@ from kraftlib.consensus.extensions.quarantine import reload_state
 from kraftlib.consensus.extensions.snapshot_hash import ask_for_hash
 from kraftlib.consensus.extensions.upstreams import MARK, REFUSALS, is_source, is_upstream, leave, source_of
 from kraftlib.consensus.outstanding import Outstanding
+from kraftlib.consensus.received import refuses_snapshot
 from kraftlib.consensus.requests import back_off, common_part, read_answer, send
 from kraftlib.consensus.responses import cluster_error, leader_only_error, only_partition, refuse_request
 from kraftlib.consensus.roles import Download, Follower, Leader
@@ -92,15 +93,11 @@ def begin_download(
 ) -> list[Action] | None:
     """The log of the leader, or of the upstream `source`, begins behind ours: its snapshot is wanted.
 
-    None: the id that it names is impossible.
+    None: it cannot be taken.
     """
-    if end_offset < 1 or epoch < 0:  # the bootstrap checkpoint ends at 0, and no other snapshot does
-        state.refuse("impossible snapshot", f"the leader names {end_offset}@{epoch}")
-        return None
     snapshot_id = OffsetAndEpoch(offset=end_offset, epoch=epoch)
     fills = state.filling is not None and state.log.may_begin_at(snapshot_id)
-    if end_offset < min(state.committed_offset, state.log.end_offset) and not fills:
-        state.refuse("old snapshot", f"the leader names {snapshot_id}, committed here is {state.committed_offset}")
+    if refuses_snapshot(state, snapshot_id, fills=fills):
         return None
     kept = state.kept
     if kept is None or kept.snapshot_id != snapshot_id or kept.size is None or not kept.position:
@@ -248,9 +245,10 @@ def handle_chunk_written(state: ReplicaState, event: ev.SnapshotChunkWritten) ->
 
 def _use(state: ReplicaState, role: Follower, download: Download) -> list[Action]:
     """Let the snapshot take the place of the log, or of its missing records; begin again where that is not so any
-    more."""
+    more, or where it would take committed records away: one that heals comes while the log goes on."""
     wants_filling = state.filling is not None or download.heals
-    if download.fills != (wants_filling and state.log.may_begin_at(download.snapshot_id)):
+    fills = wants_filling and state.log.may_begin_at(download.snapshot_id)
+    if download.fills != fills or refuses_snapshot(state, download.snapshot_id, fills=fills):
         return drop_download(state, role)
     role.writing_chunk = True
     return [act.AdoptSnapshot(download.snapshot_id) if download.fills else act.InstallSnapshot(download.snapshot_id)]

@@ -1,4 +1,4 @@
-"""The records of a leader that a follower accepts: those that continue its log, and no others.
+"""The records and snapshots of a leader that a follower accepts: records that continue its log, and no others.
 
 Kafka's followers look at the checksum only. Ours also want contiguous offsets, epochs that neither fall nor exceed the
 own one (scenario L10), voter sets whose majorities meet (KIP-853), a kraft.version that this release supports, and a
@@ -100,3 +100,18 @@ def _counts_others(state: ReplicaState, batch: Batch) -> bool:
                 state.refuse(OTHER_VOTERS, text, peer=control.leader_id)
                 return True
     return False
+
+
+def refuses_snapshot(state: ReplicaState, snapshot_id: OffsetAndEpoch, *, fills: bool) -> bool:
+    """Whether a snapshot that is offered cannot be taken: it is of an epoch that has not begun, or ends before what is
+    committed here and does not only fill holes.
+
+    The next start would find a snapshot of a later epoch beside all that was appended since, and let it replace that.
+    """
+    if snapshot_id.offset < 1 or not 0 <= snapshot_id.epoch <= state.epoch:  # only the bootstrap checkpoint ends at 0
+        state.refuse("impossible snapshot", f"{snapshot_id} is offered in epoch {state.epoch}")
+    elif not fills and snapshot_id.offset < min(state.committed_offset, state.log.end_offset):
+        state.refuse("old snapshot", f"{snapshot_id} is offered, committed here is {state.committed_offset}")
+    else:
+        return False
+    return True

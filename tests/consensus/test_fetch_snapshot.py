@@ -339,7 +339,7 @@ def adopted(**more: Any) -> SnapshotAdopted:
     )
 
 
-@pytest.mark.parametrize(("end_offset", "epoch"), [(0, 3), (-1, 3), (10, -1)])
+@pytest.mark.parametrize(("end_offset", "epoch"), [(0, 3), (-1, 3), (10, -1), (10, 1_000)])
 def test_no_leader_can_name_such_a_snapshot(end_offset: int, epoch: int) -> None:
     core, role = following()
     assert begin_download(core.state, role, end_offset, epoch) is None

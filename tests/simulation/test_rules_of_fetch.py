@@ -44,7 +44,7 @@ BUGS = [
     bug("RF34", "fetch_snapshot._is_next_chunk", "length > 0 and", "length == 0 and"),
     bug("RF47", "fetch_follower._truncate", "state.refuse(reason, text)", "pass"),
     bug("RF47", "received._leading_batches", 'state.refuse("foreign batch", ', '(lambda *_: None)("", '),
-    bug("RF47", "fetch_snapshot.begin_download", 'state.refuse("impossible snapshot", ', '(lambda *_: None)("", '),
+    bug("RF47", "received.refuses_snapshot", 'state.refuse("impossible snapshot", ', '(lambda *_: None)("", '),
     bug("RF48", "extensions.upstreams.leave", ", peer=destination)", ")"),
     bug("RF48", "extensions.upstreams.leave", 'state.refuse("upstream left", ', '(lambda *_, **__: None)("", '),
     bug("RF36", "fetch_snapshot._use", "if download.fills else", "if not download.fills else"),

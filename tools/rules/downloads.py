@@ -118,9 +118,13 @@ class Downloads:
         fills = may_stand_in(state.log, snapshot_id)
         if self._is_active or self._is_writing or state.log.holes or snapshot_id in state.log.snapshots:
             return
-        if fills or snapshot_id.offset >= min(state.committed_offset, state.log.end_offset):
+        if snapshot_id.epoch <= state.epoch and (fills or not self._is_old(snapshot_id)):
             self._is_active = True
             self._kept = Download(snapshot_id=snapshot_id, source_epoch=state.epoch, fills=fills, heals=True)
+
+    def _is_old(self, snapshot_id: OffsetAndEpoch) -> bool:
+        """Whether it would take committed records away."""
+        return snapshot_id.offset < min(self._state.committed_offset, self._state.log.end_offset)
 
     def drop(self) -> None:
         """The rest of it is not needed any more."""
@@ -197,7 +201,7 @@ class Downloads:
     def _use(self, kept: Download) -> None:
         state = self._state
         fills = (kept.heals or state.filling is not None) and may_stand_in(state.log, kept.snapshot_id)
-        if kept.fills != fills:
+        if kept.fills != fills or (not fills and self._is_old(kept.snapshot_id)):
             self.drop()
             return
         self._is_writing = True

@@ -266,7 +266,7 @@ class FetchFollowerRules(RuleSet):
         snapshot_id = OffsetAndEpoch(offset=end_offset, epoch=epoch)
         fills = self._repair.now(state.epoch) is not None and may_stand_in(state.log, snapshot_id)
         is_old = end_offset < min(self._committed, state.log.end_offset) and not fills
-        if end_offset < 1 or epoch < 0 or is_old:
+        if end_offset < 1 or not 0 <= epoch <= state.epoch or is_old:
             return MISTAKE
         self._downloads.begin(snapshot_id, fills=fills, source=source_id)
         return Outcome(forgets=not fills and bool(state.log.holes) and end_offset < state.log.end_offset)

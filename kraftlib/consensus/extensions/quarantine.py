@@ -15,6 +15,7 @@ from typing import Final
 from kraftlib.consensus import actions as act
 from kraftlib.consensus.actions import Action, SetSnapshotAside
 from kraftlib.consensus.events import StateHealed
+from kraftlib.consensus.received import refuses_snapshot
 from kraftlib.consensus.roles import Download, Follower, Leader
 from kraftlib.consensus.state import Quarantine, ReplicaState, logger
 from kraftlib.consensus.transitions import stop_standing
@@ -48,8 +49,7 @@ def begin_healing(state: ReplicaState, role: Follower, snapshot_id: OffsetAndEpo
     if role.download is not None or role.writing_chunk or state.log.holes or snapshot_id in state.log.snapshots:
         return []
     fills = state.log.may_begin_at(snapshot_id)
-    if not fills and snapshot_id.offset < min(state.committed_offset, state.log.end_offset):
-        state.refuse("old snapshot", f"the leader offers {snapshot_id}, and the log begins at {state.log.start_offset}")
+    if refuses_snapshot(state, snapshot_id, fills=fills):
         return []
     logger.info("%s: fetching snapshot %s to heal its state", state.id_text, snapshot_id)
     role.download = state.kept = Download(snapshot_id=snapshot_id, source_epoch=state.epoch, fills=fills, heals=True)

@@ -8,6 +8,7 @@ import pytest
 
 from kraftlib.consensus.actions import (
     AdoptSnapshot,
+    InstallSnapshot,
     QuarantineState,
     ReloadState,
     SendRequest,
@@ -32,6 +33,8 @@ from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotRequest
 from kraftlib.wire.messages.state_digest import StateDigestRequest, StateDigestResponse
 from tests.consensus.build import (
     as_follower,
+    batch,
+    fetch_response,
     flush,
     follower,
     leader,
@@ -214,3 +217,35 @@ def test_who_does_not_lead_or_is_wrong_itself_or_is_asked_for_the_future_offers_
     assert answer.snapshot_id.end_offset == -1
     core.handle(StateHashed(offset=5, snapshot_version=0, sha256=RIGHT), core.state.now_ms)
     assert core.status().quarantined_at == 4
+
+
+def test_a_snapshot_of_a_false_epoch_replaces_nothing_that_was_committed_meanwhile() -> None:
+    """The log would be gone before the core finds that its commits are."""
+    core, _ = quarantined(epoch=2)
+    wrong = OffsetAndEpoch(offset=4, epoch=2)
+    fetch = outstanding_to(core, 2)
+    core.handle(TimeoutReached(), core.state.now_ms + 400)
+    asked = outstanding_to(core, lane_to(2))
+    place = StateDigestResponse.SnapshotId(end_offset=wrong.offset, epoch=wrong.epoch)
+    core.handle(ResponseReceived(asked.correlation_id, StateDigestResponse(error_code=0, snapshot_id=place)), 500)
+    download = as_follower(core).download
+    assert download is not None
+    answer = fetch_response(epoch=2, leader_id=2, records=bytes(batch(4, 2).data), high_watermark=5)
+    core.handle(ResponseReceived(fetch.correlation_id, answer), 500)
+    flush(core)
+    assert core.state.committed_offset == 5
+    download.size = 6
+    actions = core.handle(SnapshotChunkWritten(wrong, 6), core.state.now_ms)
+
+    assert not any(isinstance(action, InstallSnapshot | AdoptSnapshot) for action in actions)
+    assert as_follower(core).download is None
+    assert "old snapshot" in core.status().refused
+
+
+def test_a_snapshot_of_an_epoch_that_has_not_begun_is_refused() -> None:
+    """The next start would let it replace all that was appended since."""
+    core, _ = quarantined(epoch=2)
+    offered(core, OffsetAndEpoch(offset=5, epoch=3))
+
+    assert as_follower(core).download is None
+    assert core.status().refused == {"impossible snapshot": 1}

@@ -16,13 +16,12 @@ from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Download, Role
 from kraftlib.records.batch import encode_batch
 from kraftlib.testing.judge import BrokenRuleError
-from kraftlib.types import METADATA_TOPIC, ElectionState, ReplicaKey
+from kraftlib.types import METADATA_TOPIC, ElectionState, OffsetAndEpoch, ReplicaKey
 from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest
 from kraftlib.wire.messages.vote import VoteResponse
 from tests.consensus.build import (
     CLUSTER,
     LISTENER,
-    SNAPSHOT,
     fetch_request,
     fetch_response,
     log_view,
@@ -187,11 +186,12 @@ def test_a_fetch_that_is_refused_without_an_answer_is_no_contact() -> None:
 
 
 def test_a_comparison_of_snapshots_is_given_up_before_a_fetch_timeout_that_is_due_with_it() -> None:
-    kept = Download(snapshot_id=SNAPSHOT, source_epoch=0, position=4, size=8)
+    snapshot_id = OffsetAndEpoch(offset=10, epoch=1)
+    kept = Download(snapshot_id=snapshot_id, source_epoch=0, position=4, size=8)
     judged = Judged(FetchFollowerRules, leads=False, kept=kept)
-    response = fetch_response(epoch=1, leader_id=2, snapshot=(SNAPSHOT.offset, SNAPSHOT.epoch))
+    response = fetch_response(epoch=1, leader_id=2, snapshot=(snapshot_id.offset, snapshot_id.epoch))
     judged.hear(ev.ResponseReceived(outstanding_to(judged.core, 2).correlation_id, response))
-    judged.hear(ev.DownloadHashed(SNAPSHOT, 4, b"hash"))
+    judged.hear(ev.DownloadHashed(snapshot_id, 4, b"hash"))
     assert isinstance(outstanding_to(judged.core, 2).request, SnapshotHashRequest)
 
     late_ms = judged.core.state.config.request_timeout_ms
