@@ -74,7 +74,7 @@ def check_partition(partition: Path, *, file_mode: int) -> None:
     files.refuse_link(partition)
     files.make_directory(partition, mode=files.directory_mode(file_mode))
     path = partition / names.PARTITION_METADATA
-    found = files.read_file(path, max_bytes=4_096)
+    found = files.read_file(path, max_bytes=4_096, may_be_lost=True)
     if found is None:
         files.replace_file(path, _PARTITION_METADATA, mode=file_mode)
     elif found.split() != _PARTITION_METADATA.split():

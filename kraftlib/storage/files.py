@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import logging
 import os
 import stat
 import sys
@@ -22,6 +23,8 @@ from typing import Any, Final
 
 from kraftlib.errors import StorageError
 from kraftlib.storage import descriptors
+
+logger: Final = logging.getLogger(__name__)
 
 FILE_MODE: Final = 0o600
 """Mode of new files unless told otherwise: other users have no right to election state and records."""
@@ -147,8 +150,11 @@ def not_regular(path: Path, kind: int) -> StorageError:
     )
 
 
-def read_file(path: Path, *, max_bytes: int, flags: int = READ) -> bytes | None:
-    """Return the content of a small file, None if there is no such file. Raises: StorageError if it is larger."""
+def read_file(path: Path, *, max_bytes: int, flags: int = READ, may_be_lost: bool = False) -> bytes | None:
+    """Return the content of a small file, None if there is no such file. Raises: StorageError if it is larger.
+
+    One that `may_be_lost`, since its reader can do without, is empty if the disk cannot read it: it is damaged.
+    """
     with storage_errors("read", path):
         try:
             descriptor = open_regular(path, flags)
@@ -156,6 +162,11 @@ def read_file(path: Path, *, max_bytes: int, flags: int = READ) -> bytes | None:
             return None
         try:
             data = read_at(descriptor, max_bytes + 1, 0)
+        except OSError as error:
+            if not may_be_lost or error.errno != errno.EIO:
+                raise
+            logger.error("cannot read %s, so it counts as damaged: %s", path, error.strerror)
+            data = b""
         finally:
             os.close(descriptor)
     if len(data) > max_bytes:

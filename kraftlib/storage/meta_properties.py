@@ -69,7 +69,7 @@ def read_meta_properties(directory: Path) -> MetaProperties | None:
     Raises: MetaPropertiesDamagedError for one that makes no sense, StorageError for one of another version.
     """
     path = directory / names.META_PROPERTIES
-    data = files.read_file(path, max_bytes=_MAX_BYTES)
+    data = files.read_file(path, max_bytes=_MAX_BYTES, may_be_lost=True)
     if data is None:
         return None
     properties = parse_properties(data)

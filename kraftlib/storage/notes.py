@@ -64,7 +64,7 @@ def parse_sealed(data: bytes) -> dict[str, Any]:
 
 def read(path: Path, *, max_bytes: int) -> dict[str, Any] | None:
     """Return the fields of a note in a file, None if there is no such file. Raises: NoteError, StorageError."""
-    data = files.read_file(path, max_bytes=max_bytes)
+    data = files.read_file(path, max_bytes=max_bytes, may_be_lost=True)
     return None if data is None else parse(data)
 
 

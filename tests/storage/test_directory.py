@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -18,7 +19,7 @@ from kraftlib.storage.bootstrap import parse_initial_controllers
 from kraftlib.storage.directory import OpenDirectory, format_directory, open_directory
 from kraftlib.storage.lock import DirectoryLock
 from kraftlib.testing.log_contract import fill, read_all
-from kraftlib.types import BOOTSTRAP_SNAPSHOT, ElectionState, Endpoint, parse_uuid
+from kraftlib.types import BOOTSTRAP_SNAPSHOT, ElectionState, Endpoint, ReplicaKey, parse_uuid
 
 DATA = Path(__file__).parent.parent / "data"
 HERE = Endpoint("127.0.0.1", 9093)
@@ -310,6 +311,45 @@ while True:
     print(epoch, replica.log.flush(), flush=True)
     fill(replica.log, epoch)
 """
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "quorum-state",
+        "quorum-state.bak",
+        "../meta.properties",
+        "kraftlib.json",
+        "partition.metadata",
+        "leader-epoch-checkpoint",
+        "kraftlib-sync.json",
+        "kraftlib-prefix.json",
+    ],
+)
+def test_a_start_does_not_need_a_small_file_that_the_disk_has_lost(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sector that cannot be read is damage like any other: the mirror counts, or what can be made again is."""
+    directory = opened(formatted(tmp_path))
+    vote, identity = ElectionState(epoch=2, voted_key=ReplicaKey(2)), directory.directory_id
+    directory.elections.write(vote, kraft_version=0, voters=[1, 2, 3])
+    fill(directory.log, 1, 1, 2)
+    directory.close()
+    lost, pread = (tmp_path / "__cluster_metadata-0" / name).stat().st_ino, os.pread
+
+    def failing(descriptor: int, size: int, position: int) -> bytes:
+        if os.fstat(descriptor).st_ino == lost:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return pread(descriptor, size, position)
+
+    monkeypatch.setattr(os, "pread", failing)
+    directory = opened(tmp_path)
+
+    election = directory.elections.read()
+    assert election is not None
+    assert (directory.directory_id, election.voted_key, election.amnesiac) == (identity, vote.voted_key, False)
+    assert directory.log.end_offset == 3
+    assert not directory.log.is_doubtful
 
 
 def test_a_killed_process_leaves_all_that_it_had_flushed_and_its_vote(tmp_path: Path) -> None:

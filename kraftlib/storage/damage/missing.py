@@ -43,7 +43,7 @@ def had_segments(log: RecoveredLog, noted: SyncPoint | None) -> bool:
 def _log_was_opened(directory: Path) -> bool:
     if (directory / names.HAS_RUN).exists():
         return True
-    data = files.read_file(directory / names.EPOCH_CHECKPOINT, max_bytes=_SMALL_MAX_BYTES)
+    data = files.read_file(directory / names.EPOCH_CHECKPOINT, max_bytes=_SMALL_MAX_BYTES, may_be_lost=True)
     try:
         return data is not None and len(decode_epochs(data)) > 0
     except StorageError:

@@ -32,7 +32,7 @@ _MAX_BYTES: Final = 1 << 16
 def mark_as_run(directory: Path, identity: MetaProperties | None, *, file_mode: int) -> None:
     """Note that a replica runs in the directory of this log, and which one, if that is known."""
     path = directory / names.HAS_RUN
-    known = files.read_file(path, max_bytes=_MAX_BYTES)
+    known = files.read_file(path, max_bytes=_MAX_BYTES, may_be_lost=True)
     if known is not None and (identity is None or not _is_ours(known) or recall_identity(directory) == identity):
         return
     files.replace_file(path, _encode(identity), mode=file_mode)
@@ -57,7 +57,7 @@ def _is_ours(data: bytes) -> bool:
 
 def recall_identity(directory: Path) -> MetaProperties | None:
     """Return which replica ran in the directory of this log; None, if that was not noted, or cannot be believed."""
-    data = files.read_file(directory / names.HAS_RUN, max_bytes=_MAX_BYTES) or b""
+    data = files.read_file(directory / names.HAS_RUN, max_bytes=_MAX_BYTES, may_be_lost=True) or b""
     try:
         fields = notes.parse_sealed(data)
     except NoteError:

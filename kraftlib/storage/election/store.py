@@ -78,7 +78,7 @@ class FileQuorumStateStore:
         An amnesiac state, if there was something and it is gone, damaged or too old. Raises: StorageError for a version
         of the file that is not known.
         """
-        line = files.read_file(self._path, max_bytes=_MAX_BYTES)
+        line = files.read_file(self._path, max_bytes=_MAX_BYTES, may_be_lost=True)
         if line is None:
             if has_run(self._directory):
                 return self._lost("is missing, though a replica has run in this directory")
@@ -119,7 +119,7 @@ class FileQuorumStateStore:
 
     def _from_mirror(self, damage: NoteError) -> Mapping[str, Any] | ElectionState:
         """Return the state of the mirror, if it mirrors the very file that is damaged, and repair that."""
-        mirror = files.read_file(self._mirror_path, max_bytes=_MAX_BYTES)
+        mirror = files.read_file(self._mirror_path, max_bytes=_MAX_BYTES, may_be_lost=True)
         try:
             line = parse_mirror(mirror or b"", self._identity())
             fields = parse_line(line)
@@ -131,7 +131,7 @@ class FileQuorumStateStore:
     def _mirrored_generation(self) -> int:
         """Return the number of the file that the mirror was made from; 0, if nothing can be read from it."""
         try:
-            data = files.read_file(self._mirror_path, max_bytes=_MAX_BYTES)
+            data = files.read_file(self._mirror_path, max_bytes=_MAX_BYTES, may_be_lost=True)
             return int(parse_line(parse_mirror(data or b""))["generation"])
         except (NoteError, StorageError):
             return 0
@@ -199,7 +199,7 @@ def has_run(directory: Path) -> bool:
 def kafka_wrote_last(directory: Path) -> bool:
     """Whether `quorum-state` can be read and is without our CRC: Kafka has run here since, or Kafka alone has ever run
     here."""
-    line = files.read_file(directory / names.QUORUM_STATE, max_bytes=_MAX_BYTES)
+    line = files.read_file(directory / names.QUORUM_STATE, max_bytes=_MAX_BYTES, may_be_lost=True)
     try:
         return line is not None and "crc" not in parse_line(line)
     except NoteError:
@@ -208,5 +208,5 @@ def kafka_wrote_last(directory: Path) -> bool:
 
 def we_wrote_last(directory: Path) -> bool:
     """Whether `quorum-state` carries our CRC, be it right or wrong."""
-    line = files.read_file(directory / names.QUORUM_STATE, max_bytes=_MAX_BYTES)
+    line = files.read_file(directory / names.QUORUM_STATE, max_bytes=_MAX_BYTES, may_be_lost=True)
     return line is not None and b'"crc":' in line
