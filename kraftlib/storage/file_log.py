@@ -286,9 +286,10 @@ class FileReplicatedLog:
         return self.holes()
 
     def write_repair(self, batches: Sequence[Batch]) -> bool:
-        """Put batches into the first hole; return whether it is full now, and the log whole there, durably.
+        """Put batches into the first hole; return whether the log has now, durably, what was put there.
 
-        Raises: NoSpaceError, if there is no space for it: the log is as it was, and the repair begins anew.
+        The hole is full then, or these batches do not fit into its segment: then they are wanted once more. Raises:
+        NoSpaceError, if there is no space for it: the log is as it was, and the repair begins anew.
         """
         self._log.failure.ensure_none()
         return self._damage.write_repair(batches)

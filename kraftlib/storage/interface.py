@@ -179,9 +179,10 @@ class RepairableLog(Protocol):
         ...
 
     def write_repair(self, batches: Sequence[Batch]) -> bool:
-        """Put batches into the first hole; return whether it is full now, and the log whole there, durably.
+        """Put batches into the first hole; return whether the log has now, durably, what was put there.
 
-        Raises: NoSpaceError, if there is no space for it: the log is as it was, and the repair begins anew.
+        The hole is full then, or a part of it, behind which these batches are wanted once more: `holes` tells. Raises:
+        NoSpaceError, if there is no space for it: the log is as it was, and the repair begins anew.
         """
         ...
 

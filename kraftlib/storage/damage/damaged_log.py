@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Final
 
+import attrs
+
 from kraftlib.errors import StorageError, ensure
 from kraftlib.records.batch import Batch
 from kraftlib.storage import files
@@ -23,7 +25,7 @@ from kraftlib.storage.log.hole import Hole
 from kraftlib.storage.log.prefix import tells_of_voters
 from kraftlib.storage.log.unsynced import forget_unsynced, read_unsynced
 from kraftlib.storage.reserve import NoSpaceError, is_full
-from kraftlib.types import Offset, OffsetAndEpoch
+from kraftlib.types import EpochStart, Offset, OffsetAndEpoch
 
 logger: Final = logging.getLogger(__name__)
 
@@ -161,9 +163,10 @@ class DamagedLog:
     # Repair -----------------------------------------------------------------------------------------
 
     def write_repair(self, batches: Sequence[Batch]) -> bool:
-        """Put batches into the first hole; return whether it is full now, and the log whole there, durably.
+        """Put batches into the first hole; return whether the log has now, durably, what was put there.
 
-        Raises: NoSpaceError, if there is no space for it: the log is as it was, and the repair begins anew.
+        The hole is full then, or these batches do not fit into its segment: then they are wanted once more. Raises:
+        NoSpaceError, if there is no space for it: the log is as it was, and the repair begins anew.
         """
         log = self._log
         ensure(log.holes, "there is nothing to repair")
@@ -173,7 +176,7 @@ class DamagedLog:
             if self._repair is None:
                 self._repair = HoleRepair(log.directory, log.holes[0], file_mode=log.file_mode)
             repair = self._repair
-            if not repair.write(batches):
+            if repair.fits(batches, log.segments.segment_bytes) and not repair.write(batches):
                 return False
             self._segments.prepare(repair)
         except StorageError as error:
@@ -187,21 +190,25 @@ class DamagedLog:
         return True
 
     def _finish_repair(self, repair: HoleRepair) -> None:
-        log, hole = self._log, repair.hole
+        log, hole, next_offset = self._log, repair.hole, repair.next_offset
+        rest: list[Hole] = []
+        if next_offset < hole.end_offset:
+            self._segments.begin_behind(hole.segment, next_offset)
+            rest = [attrs.evolve(hole, segment=next_offset, position=0, start_offset=next_offset)]
         with closing(repair):
-            fetched = self._segments.swap(repair)
-        end_offset = max(log.end_offset, repair.next_offset)
+            self._segments.swap(repair)
+        end_offset = max(log.end_offset, next_offset)
         epochs = EpochTable(start for start in log.epochs.starts() if start.start_offset < hole.start_offset)
-        for batch in fetched:
-            epochs.assign(batch.epoch, batch.base_offset)
-        for start in log.epochs.starts():
-            if start.start_offset >= repair.next_offset:
+        later = [start for start in log.epochs.starts() if start.start_offset >= next_offset]
+        if rest:  # of which only that may be known
+            later = [EpochStart(epoch=log.epochs.epoch_before(next_offset + 1), start_offset=next_offset), *later]
+        for start in [*repair.epochs, *later]:
+            if start.epoch > epochs.latest_epoch:
                 epochs.assign(start.epoch, start.start_offset)
         log.epochs = epochs
-        new = [batch for batch in fetched if batch.is_control and tells_of_voters(batch)]
-        known = [b for b in log.controls if not hole.start_offset <= b.base_offset < repair.next_offset]
-        log.controls = tuple(sorted([*known, *new], key=lambda batch: batch.base_offset))
-        log.holes = log.holes[1:]
+        known = [b for b in log.controls if not hole.start_offset <= b.base_offset < next_offset]
+        log.controls = tuple(sorted([*known, *repair.controls], key=lambda batch: batch.base_offset))
+        log.holes = (*rest, *log.holes[1:])
         log.end_offset = log.flushed_offset = end_offset
         log.segments.mark = log.segments.mark._replace(end_offset=end_offset, end_epoch=epochs.latest_epoch)
         log.write_epochs()
@@ -209,7 +216,7 @@ class DamagedLog:
             log.forget_prefix()
             self._note_whole()
         remove_repairs(log.directory)
-        logger.warning("%s: offsets %d to %d are repaired", log.directory, hole.start_offset, repair.next_offset)
+        logger.warning("%s: offsets %d to %d are repaired", log.directory, hole.start_offset, next_offset)
 
     def drop_repair(self) -> None:
         """Give up what was fetched so far."""

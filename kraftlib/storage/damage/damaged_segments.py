@@ -14,6 +14,7 @@ import attrs
 
 from kraftlib.records.batch import Batch
 from kraftlib.storage import files
+from kraftlib.storage.damage.missing import make_empty_segment
 from kraftlib.storage.damage.recovered_log import RecoveredLog
 from kraftlib.storage.damage.repair import HoleRepair, copy_segment
 from kraftlib.storage.damage.scan import distrust, scan_segment
@@ -94,8 +95,21 @@ class DamagedSegments:
             self._chain.open_files.cut_surplus(segment)
         repair.prepare(segment.path)
 
-    def swap(self, repair: HoleRepair) -> Sequence[Batch]:
-        """Let the repaired segment take the place of the damaged one; return the batches that were missing."""
+    def begin_behind(self, base_offset: Offset, offset: Offset) -> None:
+        """Let an empty segment begin at `offset`, behind the one of this base offset, which has no room for the rest.
+
+        A start finds that what is missing from there on belongs to it.
+        """
+        new = self._reserve.spend(lambda: make_empty_segment(self._directory, offset, file_mode=self._file_mode))
+        segments = self._chain.present
+        place = segments.index(self._chain.segment_at(base_offset)) + 1
+        if place == len(segments):
+            self._chain.open_files.go_on_in(new)
+            self._chain.mark = self._chain.mark._replace(segment=offset)
+        self._chain.rearrange((*segments[:place], new, *segments[place:]))
+
+    def swap(self, repair: HoleRepair) -> None:
+        """Let the repaired segment take the place of the damaged one."""
         segment = self._chain.segment_at(repair.hole.segment)
         self._reserve.spend(lambda: repair.put_into(segment.path))
         files.sync_directory(self._directory)
@@ -108,7 +122,6 @@ class DamagedSegments:
             repaired.forget_index()
         self._put_in_place(segment, repaired)
         self._mark_end()
-        return repair.fetched
 
     def renew(self) -> None:
         """Let a copy take the place of the last file, durably. Everything was synced."""

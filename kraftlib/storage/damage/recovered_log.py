@@ -92,7 +92,7 @@ class RecoveredLog:
         if batch.epoch != self.epochs.latest_epoch:
             self.epochs.assign(batch.epoch, batch.base_offset)
         if batch.is_control and tells_of_voters(batch):
-            self.control_batches.append(_copied(batch))
+            self.control_batches.append(copied(batch))
         segment.index.add(batch, segment.size)
         segment.size += len(batch.data)
         if segment.crc != UNKNOWN_CRC:
@@ -121,7 +121,7 @@ class RecoveredLog:
         return True
 
 
-def _copied(batch: Batch) -> Batch:
+def copied(batch: Batch) -> Batch:
     """Return the batch with bytes of its own, so that it does not keep all that was read with it."""
     return Batch(
         batch.base_offset, batch.last_offset, batch.epoch, batch.is_control, batch.max_timestamp, bytes(batch.data)

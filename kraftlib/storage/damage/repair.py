@@ -4,6 +4,9 @@ The fetched records are gathered in `kraftlib-repair/`, beside the log and never
 segment is written anew there: the batches before the hole, the fetched ones, the batches behind it. Only once that is
 whole, in order and durable, it takes the place of the damaged one, by a rename. A stop at any moment leaves the old
 segment, and the repair begins again.
+
+A hole may be longer than a segment: where whole segments are missing, they belong to the one before. When that is full,
+it takes the place of the damaged one as it is, and the rest of the hole belongs to a new segment behind it.
 """
 
 from __future__ import annotations
@@ -16,9 +19,12 @@ from typing import Final
 from kraftlib.errors import CorruptBatchError, StorageError
 from kraftlib.records.batch import Batch
 from kraftlib.storage import files, names
+from kraftlib.storage.damage.recovered_log import copied
 from kraftlib.storage.log.hole import Hole
+from kraftlib.storage.log.index import RELATIVE_OFFSET_MAX
+from kraftlib.storage.log.prefix import tells_of_voters
 from kraftlib.storage.log.segment import Segment, batches_in
-from kraftlib.types import Epoch, Offset
+from kraftlib.types import EpochStart, Offset
 
 _COPY_BYTES: Final = 1 << 20
 
@@ -29,18 +35,27 @@ class HoleRepair:
     def __init__(self, directory: Path, hole: Hole, *, file_mode: int) -> None:
         self.hole: Final = hole
         self.next_offset = hole.start_offset
-        self.last_epoch: Epoch = -1
         self._directory: Final = directory
         self._place: Final = directory / names.REPAIR_DIRECTORY
         self._file_mode: Final = file_mode
         self._path: Final = self._place / f"{hole.start_offset:020d}.range"
         self._size = 0
-        self.fetched: list[Batch] = []
-        """The batches that were missing; empty until the repair is prepared."""
+        self.epochs: list[EpochStart] = []
+        """The epochs of the batches that were missing; empty until the repair is prepared."""
+        self.controls: list[Batch] = []
+        """Those among them that say who votes; likewise."""
         remove_repairs(directory)
         files.refuse_link(self._place)
         files.make_directory(self._place, mode=files.directory_mode(file_mode))
         self._descriptor = files.create(self._path, mode=file_mode)
+
+    def fits(self, batches: Sequence[Batch], segment_bytes: int) -> bool:
+        """Whether the segment can take these batches, too. It can where its own batches stand behind the hole."""
+        hole, size = self.hole, 0 if batches[0].base_offset == self.hole.start_offset else self._size
+        if hole.end_position is not None or hole.position + size == 0:
+            return True
+        is_near = batches[-1].last_offset - hole.segment <= RELATIVE_OFFSET_MAX
+        return is_near and hole.position + size + sum(len(batch.data) for batch in batches) <= segment_bytes
 
     def write(self, batches: Sequence[Batch]) -> bool:
         """Add batches; return whether the hole is full. One that does not continue begins it anew."""
@@ -52,13 +67,13 @@ class HoleRepair:
             for batch in batches:
                 files.write_at(self._descriptor, batch.data, self._size)
                 self._size += len(batch.data)
-        self.next_offset, self.last_epoch = batches[-1].end_offset, batches[-1].epoch
+        self.next_offset = batches[-1].end_offset
         return self.next_offset >= self.hole.end_offset
 
     def prepare(self, segment: Path) -> None:
         """Write the repaired segment beside the log, durably. Raises: CorruptBatchError, if the fetched records are not
         whole."""
-        self.fetched = self._checked()
+        self._check()
         new = self._place / segment.name
         files.remove(new)
         target = files.create(new, mode=self._file_mode)
@@ -73,16 +88,17 @@ class HoleRepair:
         """Let the segment that was prepared take the place of the damaged one; durable once the directory is synced."""
         files.rename(self._place / segment.name, segment)
 
-    def _checked(self) -> list[Batch]:
-        """Return what was fetched, read again: every checksum, in order and without a gap."""
+    def _check(self) -> None:
+        """Read again what was fetched: every checksum, in order, without a gap. Note what the log must know of it."""
         offset: Offset = self.hole.start_offset
-        fetched: list[Batch] = []
         for batch in batches_in(self._descriptor, self._path, 0, self._size):
             if batch.base_offset != offset:
                 raise CorruptBatchError(f"{self._path}: {batch!r} stands where {offset} is", path=self._path)
             offset = batch.end_offset
-            fetched.append(batch)
-        return fetched
+            if not self.epochs or self.epochs[-1].epoch != batch.epoch:
+                self.epochs.append(EpochStart(epoch=batch.epoch, start_offset=batch.base_offset))
+            if batch.is_control and tells_of_voters(batch):
+                self.controls.append(copied(batch))
 
     def _copy_into(self, target: int, segment: Path) -> None:
         hole = self.hole

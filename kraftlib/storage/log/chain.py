@@ -62,6 +62,11 @@ class SegmentChain:
         """Bytes of all segments."""
         return sum(segment.size for segment in self._segments)
 
+    @property
+    def segment_bytes(self) -> int:
+        """The size at which a segment is full."""
+        return self._settings.segment_bytes
+
     # On the loop ------------------------------------------------------------------------------------
 
     def append(self, batches: Sequence[Batch], size: int) -> None:

@@ -15,6 +15,7 @@ from kraftlib.storage.log.space import Space
 from kraftlib.types import ElectionState, Endpoint, EpochStart, OffsetAndEpoch, OffsetRange, ReplicaKey, new_uuid
 from tests.storage.builders import some_batches
 from tests.storage.crash.protocols import snapshot_bytes
+from tests.storage.damage.test_repair import fill
 from tests.storage.replicas import make_replica, partition_of
 
 SEGMENT_BYTES = 600
@@ -173,9 +174,7 @@ def test_segments_that_are_gone_are_missing_and_not_forgotten(gone: slice, tmp_p
         assert (log.start_offset, log.end_offset) == (0, 12)
         log.close()
     log = opened(tmp_path)
-    everything = some_batches(*[1] * 6, *[2] * 6, size=200)
-    assert log.write_repair([batch for batch in everything if first <= batch.base_offset < after])
-    assert log.holes() == ()
+    fill(log, some_batches(*[1] * 6, *[2] * 6, size=200))
     log.close()
     again = opened(tmp_path)
     assert (again.holes(), again.end_offset, len(again.epoch_starts())) == ((), 12, 2)
