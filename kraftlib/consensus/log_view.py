@@ -186,10 +186,10 @@ class LogView:
             self._observe_control(record.offset, decode_control(record))
 
     def observe_snapshot(self, snapshot_id: OffsetAndEpoch, controls: Iterable[object]) -> None:
-        """Read voters and kraft.version from the header of the snapshot that precedes the log."""
+        """Read voters and kraft.version from the header of the snapshot that precedes the log, or is ahead of it."""
         self.header_offset = snapshot_id.offset
         for control in controls:
-            self._observe_control(snapshot_id.offset - 1, control)
+            self._observe_control(min(snapshot_id.offset, self.end_offset) - 1, control)
 
     def _observe_control(self, offset: Offset, control: object) -> None:
         if isinstance(control, VotersRecord):

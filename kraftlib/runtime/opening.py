@@ -223,19 +223,18 @@ def view_of(log: ReplicatedLog, config: RaftConfig) -> LogView:
         snapshots=log.snapshots(),
         static_voters=static,
     )
-    snapshots = [snapshot for snapshot in log.snapshots() if snapshot.offset <= log.end_offset]
-    newest = snapshots[-1] if snapshots else None
+    view.holes, stored = list(can.holes()), log.snapshots()
+    newest = max((snapshot for snapshot in stored if snapshot.offset <= log.end_offset), default=None)
     lost = can.checks.lost_controls() if can.checks is not None else None
     if lost is not None and (newest is None or newest < lost[0]) and _is_needed(log, can, lost[0].offset):
         # Its records are lost, its header is not: the voters are known all the same.
-        newest, known = lost
-        view.observe_snapshot(newest, known)
-    elif newest is not None:
+        view.observe_snapshot(*lost)
+    elif newest is not None or (view.holes and stored):
+        newest = newest or stored[0]  # where records are missing, one that is ahead of the log may be all that tells
         with SnapshotReader(log.open_snapshot(newest), epoch=newest.epoch) as reader:
             controls: list[object] = [KRaftVersionRecord(kraft_version=reader.kraft_version)]
             view.observe_snapshot(newest, [*controls, *([reader.voters] if reader.voters is not None else [])])
     offset = max(log.start_offset, view.header_offset)
-    view.holes = list(can.holes())
     for batch in _control_batches(log, offset) if can.controls is None else can.controls.control_batches():
         if batch.base_offset >= offset:
             view.observe(batch)

@@ -29,6 +29,8 @@ from kraftlib.runtime.opening import (
 )
 from kraftlib.storage import names, reserve
 from kraftlib.storage.directory import format_directory
+from kraftlib.storage.file_log import FileReplicatedLog
+from kraftlib.storage.interface import ReplicatedLog
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
 from kraftlib.storage.snapshots.download_files import DownloadNote
 from kraftlib.types import (
@@ -213,6 +215,43 @@ def test_voters_of_a_snapshot_count_from_its_end(snapshot_id: OffsetAndEpoch) ->
 
     assert (view.voters.latest, view.voters.latest_offset) == (DYNAMIC, snapshot_id.offset - 1)
     assert view.kraft_version.latest == 1
+
+
+def store_snapshot(log: ReplicatedLog, offset: int) -> OffsetAndEpoch:
+    """Write a snapshot that names the voters."""
+    snapshot_id = OffsetAndEpoch(epoch=1, offset=offset)
+    sink = log.create_snapshot(snapshot_id)
+    SnapshotWriter(
+        sink.write, epoch=1, last_contained_log_timestamp=1, kraft_version=1, voters=DYNAMIC.to_record()
+    ).freeze()
+    sink.freeze()
+    return snapshot_id
+
+
+def test_voters_of_a_snapshot_count_before_its_end_if_the_log_ends_there_and_nothing_else_names_any(
+    tmp_path: Path,
+) -> None:
+    """The power went before the log was flushed, and the disk has lost the snapshot at its start, and a record."""
+    log = FileReplicatedLog.open(tmp_path)
+    first = store_snapshot(log, 10)
+    log.install_snapshot(first)
+    batches = [encode_batch([b"value"], timestamp_ms=1, base_offset=offset, epoch=1) for offset in range(10, 30)]
+    log.append(batches)
+    log.flush()
+    newer = store_snapshot(log, 40)
+    log.close()
+    path = tmp_path / names.checkpoint_name(first)
+    path.chmod(0o600)
+    path.write_bytes(b"damaged")
+    segment = tmp_path / names.segment_name(10)
+    data = bytearray(segment.read_bytes())
+    data[15 * len(batches[0].data) // 2] ^= 1
+    segment.write_bytes(data)
+    log = FileReplicatedLog.open(tmp_path, keep_damage=True)
+    assert (log.snapshots(), len(log.holes()), log.start_offset, log.end_offset) == ((newer,), 1, 10, 30)
+    view = view_of(log, RaftConfig(node_id=7))
+
+    assert (view.voters.latest, view.kraft_version.latest, view.voters_known_from) == (DYNAMIC, 1, 40)
 
 
 # A list of static voters that was edited ------------------------------------------------------------------------------

@@ -157,11 +157,14 @@ class CoreStore:
             snapshots=sorted(self.snapshots),
             static_voters=static_voters,
         )
-        whole = [snapshot_id for snapshot_id in sorted(self.snapshots) if snapshot_id.offset <= self.end_offset]
-        newest = (whole[-1], self.snapshots[whole[-1]]) if whole else None
+        stored = sorted(self.snapshots.items())
+        whole = [kept for kept in stored if kept[0].offset <= self.end_offset]
+        newest = whole[-1] if whole else None
         lost = self.lost if self.lost is not None and self._is_needed(self.lost[0].offset) else None
         if lost is not None and (newest is None or newest[0] < lost[0]):
             newest = lost
+        elif newest is None and self.holes and stored:
+            newest = stored[0]
         if newest is not None:
             view.observe_snapshot(newest[0], newest[1].controls)
         first = max(self.start_offset, view.header_offset)
