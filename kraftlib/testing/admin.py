@@ -12,7 +12,7 @@ from kraftlib.consensus.roles import Leader
 from kraftlib.consensus.voters import Voter, VoterSet
 from kraftlib.records.snapshot import SnapshotWriter
 from kraftlib.storage.memory import MemoryReplicatedLog
-from kraftlib.testing import invariants as inv
+from kraftlib.testing import voter_invariants as voter_inv
 from kraftlib.testing.clock import MILLISECOND
 from kraftlib.testing.network import Port
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, ZERO_UUID, Endpoint, ReplicaId, ReplicaKey
@@ -140,9 +140,9 @@ class Admin:
         if message.error_code == ErrorCode.NONE and change.when_committed:
             checker = self._world.checker
             if change.what == "upgrade":
-                checker.check(inv.v6_an_upgrade_that_is_done_is_committed, checker.facts)
+                checker.check(voter_inv.v6_an_upgrade_that_is_done_is_committed, checker.facts)
             else:
-                checker.check(inv.v6_a_change_that_is_done_is_committed, checker.facts, change.what, change.key)
+                checker.check(voter_inv.v6_a_change_that_is_done_is_committed, checker.facts, change.what, change.key)
 
     def request_failed(self, correlation_id: int, failure: Failure) -> None:
         """The leader was lost: the outcome is unknown."""

@@ -18,9 +18,11 @@ from kraftlib.consensus.roles import Leader, Role
 from kraftlib.errors import ConfigError, CorruptBatchError
 from kraftlib.records.batch import Batch, read_batches
 from kraftlib.runtime.opening import view_of
+from kraftlib.testing import application_invariants as app_inv
 from kraftlib.testing import election_invariants as elections
 from kraftlib.testing import invariants as inv
 from kraftlib.testing import list_invariants as lists_of_voters
+from kraftlib.testing import voter_invariants as voter_inv
 from kraftlib.testing.facts import Facts
 from kraftlib.testing.images import is_same
 from kraftlib.testing.trace import Step, Trace
@@ -247,14 +249,14 @@ class Checker:
             if is_new and leads is not None:
                 self.check(inv.i13_epoch_opens_with_its_leader, node, entry, self.voters_of(node))
             if is_new and entry.voters is not None and (parent is None or parent.voters is None):
-                self.check(inv.i16_first_set_names_the_voters, entry, self.first_voters)
+                self.check(voter_inv.i16_first_set_names_the_voters, entry, self.first_voters)
             if not is_new:
                 self.check(inv.i4_same_place_same_record, entry, batch, parent)
             elif entry.voters is not None and parent is not None and entry.voters != parent.voters:
-                self.check(inv.i16_voter_sets_differ_by_one, entry)
+                self.check(voter_inv.i16_voter_sets_differ_by_one, entry)
                 if isinstance(state.role_state, Leader):
                     start = state.role_state.epoch_start_offset
-                    self.check(inv.i16_change_only_in_a_committed_epoch, facts, entry, start)
+                    self.check(voter_inv.i16_change_only_in_a_committed_epoch, facts, entry, start)
             # A leader may have resigned in the very turn in which it won, and opens its epoch all the same.
             follows = state.leader_id != node.key.id
             self.check(inv.s6_full_disk_takes_no_records, node, entry, told=state.disk_full and follows)
@@ -298,7 +300,7 @@ class Checker:
     def deleted(self, process: Process, snapshot_id: OffsetAndEpoch) -> None:
         """A node has forgotten what a snapshot replaces."""
         held = {hold.name: hold.offset for hold in process.retention.holds}
-        self.check(inv.hold_keeps_the_log, process.node, snapshot_id, held)
+        self.check(app_inv.hold_keeps_the_log, process.node, snapshot_id, held)
 
     def snapshot_created(
         self, process: Process, snapshot_id: OffsetAndEpoch, named: Sequence[ReplicaKey] | None

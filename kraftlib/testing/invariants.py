@@ -7,19 +7,18 @@ core what it believes about anything but itself.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from kraftlib.records.batch import Batch
 from kraftlib.records.control import decode_control_batch
 from kraftlib.records.control_messages import LeaderChangeMessage
 from kraftlib.runtime.alarm import ASK_EVERY_MS
-from kraftlib.testing import election_invariants, list_invariants
+from kraftlib.testing import application_invariants, election_invariants, list_invariants, voter_invariants
 from kraftlib.testing.facts import Facts, LogEntry
 from kraftlib.testing.images import DiskImage, durable_at, ids, is_majority
 from kraftlib.testing.violation import Complaint
-from kraftlib.types import Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
+from kraftlib.types import Epoch, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
 
 
 def i4_same_place_same_record(entry: LogEntry, batch: Batch, parent: LogEntry | None) -> Complaint:
@@ -233,84 +232,6 @@ def i14_snapshot_names_its_voters(
     return f"{node.key} has snapshot {snapshot} with voters {ids(named)}, its last record is of {ids(entry.voters)}"
 
 
-def i15_listener_in_order(node: DiskImage, expected: Offset, base_offset: Offset) -> Complaint:
-    """I15, the listener's contract: every committed record once, in order, without a gap."""
-    return None if base_offset == expected else f"a listener of {node.key} is given {base_offset}, due was {expected}"
-
-
-def i15_listener_hears_committed_only(facts: Facts, node: DiskImage, last_offset: Offset, epoch: Epoch) -> Complaint:
-    """I15: records given to a listener are committed."""
-    entry = facts.committed.covering(last_offset)
-    if entry is not None and entry.epoch == epoch:
-        return None
-    return f"a listener of {node.key} is given {last_offset} of epoch {epoch}, committed there is {entry}"
-
-
-def i15_listener_never_goes_back(node: DiskImage, before: Offset, snapshot_offset: Offset) -> Complaint:
-    """I15: a snapshot is loaded to get ahead, never back."""
-    if snapshot_offset >= before:
-        return None
-    return f"a listener of {node.key} is given a snapshot up to {snapshot_offset}, it stands at {before}"
-
-
-def i15_leader_is_news(node: DiskImage, told: LeaderAndEpoch | None, leader: LeaderAndEpoch) -> Complaint:
-    """I15: a listener hears of an epoch at most twice, first without a leader and then of it; never of an older one."""
-    if told is None or leader.epoch > told.epoch:
-        return None
-    if leader.epoch == told.epoch and told.leader_id is None and leader.leader_id is not None:
-        return None
-    return f"a listener of {node.key} is told of {leader} after {told}"
-
-
-def i15_leader_has_caught_up(
-    node: DiskImage, leader_id: ReplicaId | None, applied: Offset, epoch_start: Offset | None
-) -> Complaint:
-    """I15: a leader hears of itself when it was given everything from before its epoch; it never loads a snapshot."""
-    if leader_id != node.key.id or epoch_start is None or applied >= epoch_start:
-        return None
-    return f"a listener of {node.key} hears that it leads at {applied}, the epoch starts at {epoch_start}"
-
-
-def i16_core_knows_its_voters(
-    node: DiskImage, believed: Sequence[ReplicaKey], voters: Sequence[ReplicaKey]
-) -> Complaint:
-    """I16: the voters that the core goes by are the latest that its log names."""
-    if sorted(believed, key=str) == sorted(voters, key=str):
-        return None
-    return f"{node.key} goes by voters {ids(believed)}, its log names {ids(voters)}"
-
-
-def i16_first_set_names_the_voters(entry: LogEntry, first_voters: Sequence[ReplicaKey]) -> Complaint:
-    """I16: the first voter set in a log names those who voted before it, be they of the configuration (KIP-853)."""
-    before = entry.parent.voters if entry.parent is not None else None
-    if entry.voters is None or before is not None or sorted(ids(entry.voters)) == sorted(ids(first_voters)):
-        return None
-    return f"{entry} is the first to name voters, {ids(entry.voters)}, and before it {ids(first_voters)} voted"
-
-
-def i16_voter_sets_differ_by_one(entry: LogEntry) -> Complaint:
-    """I16: neighbouring voter sets differ by one voter, so that their majorities meet."""
-    before = entry.parent.voters if entry.parent is not None else None
-    if entry.voters is None or before is None or len(set(entry.voters) ^ set(before)) <= 1:
-        return None
-    return f"{entry} names voters {ids(entry.voters)}, before were {ids(before)}"
-
-
-def i16_change_only_in_a_committed_epoch(facts: Facts, entry: LogEntry, epoch_start: Offset) -> Complaint:
-    """I16: voters change after the leader's own epoch and the last change are committed (Ongaro, 2015)."""
-    parent = entry.parent
-    if entry.base_offset == epoch_start or parent is None or entry.voters == parent.voters:
-        return None
-    if facts.committed_end <= epoch_start:
-        return f"{entry} changes the voters before its epoch, from {epoch_start} on, has committed anything"
-    named = parent
-    while named.parent is not None and named.parent.voters == named.voters:
-        named = named.parent
-    if named.end_offset > facts.committed_end:
-        return f"{entry} changes the voters while {named}, the last change, is not committed"
-    return None
-
-
 def i17_strangers_change_nothing(node: DiskImage, before: object, after: object) -> Complaint:
     """I17, identity: a message of another cluster, or an impossible one, changes no state."""
     return (
@@ -357,23 +278,6 @@ def i20_is_not_asked_all_the_time(node: DiskImage, asked_ms: Sequence[int], at_o
     return f"{node.key} asks its core {at_once} times within {asked_ms[-1] - asked_ms[0]} ms when it is due"
 
 
-def v9_leader_is_told(node: DiskImage, known: LeaderAndEpoch, told: Sequence[LeaderAndEpoch | None]) -> Complaint:
-    """V9: the application and the listeners of a replica know the leader that its core knows."""
-    return None if {*told} == {known} else f"the core of {node.key} knows {known}, and {told} was told"
-
-
-def v9_election_is_timed(node: DiskImage, longest_ms: float) -> Complaint:
-    """V9: the metrics of a leader that others have elected tell how long that took."""
-    return f"{node.key} was elected, and its metrics do not say how long that took" if math.isnan(longest_ms) else None
-
-
-def v10_nothing_waits_in_vain(node: DiskImage, number: int, is_waiting: bool) -> Complaint:
-    """V10: an append that nothing holds up is with the core in the next turn of the loop."""
-    return (
-        f"{node.key} leaves append {number} waiting, and neither its disk nor its core is busy" if is_waiting else None
-    )
-
-
 def i23_upstream_sends_committed_records_only(facts: Facts, node: DiskImage, end_offset: Offset) -> Complaint:
     """I23: a replica that does not lead sends nothing but committed records."""
     if end_offset <= facts.committed_end:
@@ -412,37 +316,10 @@ def i22_nothing_unexpected(node: DiskImage, error: BaseException) -> Complaint:
     return f"{node.key} stopped itself: {type(cause).__name__}: {cause}"
 
 
-def v6_a_change_that_is_done_is_committed(facts: Facts, what: str, key: ReplicaKey) -> Complaint:
-    """V6: a voter that was reported as added or removed is so in the committed log, at some place."""
-    entry = facts.committed.tail
-    while entry is not None:
-        if entry.voters is not None and (key in entry.voters) == (what == "add"):
-            return None
-        entry = entry.parent
-    return f"the operator was told that {key} was changed ({what}), and no committed voter set says so"
-
-
-def v6_an_upgrade_that_is_done_is_committed(facts: Facts) -> Complaint:
-    """V6: a quorum that was reported as dynamic has its voters, with directory ids, in the committed log."""
-    entry = facts.committed.tail
-    while entry is not None:
-        if entry.voters and all(voter.directory_id is not None for voter in entry.voters):
-            return None
-        entry = entry.parent
-    return "the operator was told that kraft.version is 1, and no committed voter set has directory ids"
-
-
 def l16_core_knows_its_log(node: DiskImage, believed: Mapping[str, object], found: Mapping[str, object]) -> Complaint:
     """L16: the core's view of the log equals the log as it is opened anew."""
     different = {name: (believed[name], found[name]) for name in believed if believed[name] != found[name]}
     return f"the core of {node.key} goes by another log than there is: {different}" if different else None
-
-
-def m5_removed_leader_resigns(node: DiskImage, since_ms: int, limit_ms: int) -> Complaint:
-    """M5: a leader whose removal is committed gives up soon."""
-    if since_ms <= limit_ms:
-        return None
-    return f"{node.key} still leads, {since_ms} ms after its own removal was committed"
 
 
 def s6_full_disk_takes_no_records(node: DiskImage, entry: LogEntry, *, told: bool) -> Complaint:
@@ -462,27 +339,6 @@ def s14_going_back_is_said(node: DiskImage, voter: ReplicaKey, before: int, said
     return None if said > before else f"leader {node.key} counts less of {voter} than before, and does not say so"
 
 
-def i15_listener_that_is_gone_hears_nothing(node: DiskImage, is_gone: bool) -> Complaint:
-    """I15: a listener that was taken away, or has raised, hears nothing any more."""
-    return f"{node.key} tells a listener that is gone" if is_gone else None
-
-
-def hold_is_kept_for_the_next_life(node: DiskImage, name: str, stored: Collection[str]) -> Complaint:
-    """HOLD: a hold is stored, so that a restart does not end it."""
-    return None if name in stored else f"the hold {name!r} of {node.key} is not stored, only {sorted(stored)}"
-
-
-def hold_that_is_given_holds(node: DiskImage, name: str, is_over: bool) -> Complaint:
-    """HOLD: a hold that is given out is not over, also where one of the same name has expired."""
-    return f"{node.key} gives out the hold {name!r}, which is over" if is_over else None
-
-
-def hold_keeps_the_log(node: DiskImage, snapshot: OffsetAndEpoch, held: Mapping[str, Offset]) -> Complaint:
-    """HOLD: nothing is deleted that a reader holds; a hold that is too costly expires first."""
-    lost = {name: offset for name, offset in held.items() if offset < snapshot.offset}
-    return f"{node.key} deletes what is below {snapshot}, and readers hold {lost}" if lost else None
-
-
 def invariant_of(function: Callable[..., Any]) -> str:
     """Return the id of the invariant that a function of this module checks: `i12_…` is I12."""
     return function.__name__.partition("_")[0].upper()
@@ -491,7 +347,8 @@ def invariant_of(function: Callable[..., Any]) -> str:
 INVARIANTS: Final[Mapping[str, Sequence[Callable[..., Complaint]]]] = {
     number: [
         value
-        for name, value in list({**vars(election_invariants), **vars(list_invariants), **globals()}.items())
+        for module in (application_invariants, election_invariants, list_invariants, voter_invariants, None)
+        for name, value in list(vars(module).items() if module is not None else globals().items())
         if name.startswith(f"{number.lower()}_")
     ]
     for number in (
@@ -511,4 +368,4 @@ INVARIANTS: Final[Mapping[str, Sequence[Callable[..., Complaint]]]] = {
         "V10",
     )
 }
-"""Every check of this module, of `election_invariants` and of `list_invariants` by its id."""
+"""Every check of this module and of the other modules of invariants by its id."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kraftlib.consensus.roles import Leader
 from kraftlib.runtime.committed import BatchReader, LoadedSnapshot
 from kraftlib.runtime.listener import Listener
+from kraftlib.testing import application_invariants as app_inv
 from kraftlib.testing import invariants as inv
 from kraftlib.types import LeaderAndEpoch, Offset
 
@@ -28,8 +29,10 @@ class ListenerWatch(Listener):
         """Take committed batches."""
         checker, node = self._checker, self._process.node
         for batch in reader:
-            checker.check(inv.i15_listener_in_order, node, self.next_offset, batch.base_offset)
-            checker.check(inv.i15_listener_hears_committed_only, checker.facts, node, batch.last_offset, batch.epoch)
+            checker.check(app_inv.i15_listener_in_order, node, self.next_offset, batch.base_offset)
+            checker.check(
+                app_inv.i15_listener_hears_committed_only, checker.facts, node, batch.last_offset, batch.epoch
+            )
             self.next_offset = batch.last_offset + 1
 
     def handle_load_snapshot(self, reader: LoadedSnapshot) -> None:
@@ -37,12 +40,12 @@ class ListenerWatch(Listener):
         checker, node = self._checker, self._process.node
         snapshot_id = reader.snapshot_id
         checker.check(inv.i14_snapshot_covers_committed_records_only, checker.facts, node, snapshot_id)
-        checker.check(inv.i15_listener_never_goes_back, node, self.next_offset, snapshot_id.offset)
+        checker.check(app_inv.i15_listener_never_goes_back, node, self.next_offset, snapshot_id.offset)
         self.next_offset = snapshot_id.offset
 
     def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
         """Hear who leads."""
-        self._checker.check(inv.i15_leader_is_news, self._process.node, self.told, leader)
+        self._checker.check(app_inv.i15_leader_is_news, self._process.node, self.told, leader)
         self.told = leader
         role = self._process.replica.state.role_state
         start = (
@@ -50,4 +53,6 @@ class ListenerWatch(Listener):
             if isinstance(role, Leader) and leader.epoch == self._process.replica.epoch
             else None
         )
-        self._checker.check(inv.i15_leader_has_caught_up, self._process.node, leader.leader_id, self.next_offset, start)
+        self._checker.check(
+            app_inv.i15_leader_has_caught_up, self._process.node, leader.leader_id, self.next_offset, start
+        )

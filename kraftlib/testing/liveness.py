@@ -1,4 +1,4 @@
-"""The promises of liveness, which hold once the faults are over, and the checks at the end of a run.
+"""The promises of liveness, which hold once the faults are over.
 
 Each function lets time pass until it holds or its bound is reached, and reports a violation under its id.
 """
@@ -11,15 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from kraftlib.consensus.events import ResignRequested
 from kraftlib.consensus.roles import Leader
-from kraftlib.errors import CorruptBatchError
-from kraftlib.records.snapshot import SnapshotReader
-from kraftlib.runtime.snapshots.sending import HASHES_MAX
-from kraftlib.testing import invariants as inv
-from kraftlib.testing import strangers
-from kraftlib.testing.reads import ClientRead
-from kraftlib.testing.subject import restored, state_of
-from kraftlib.testing.workload import ClientAppend, Outcome
-from kraftlib.types import LeaderAndEpoch
+from kraftlib.testing.workload import Outcome
 
 if TYPE_CHECKING:
     from kraftlib.testing.node import SimulatedNode
@@ -29,9 +21,6 @@ PER_BATCH_MS: Final = 50
 """Time in which a replica catches up by one batch, beyond the timeouts."""
 
 BURST: Final = 12
-
-LOOK_MS: Final = 100
-"""Time in which retention reads a snapshot to its end and lets go of what is below."""
 
 
 def patience_ms(world: World) -> int:
@@ -94,7 +83,7 @@ def v1_leader_soon(world: World, when: str) -> int:
     began_ms, limit_ms = world.now_ms, patience_ms(world)
     if not world.run_until(lambda: world.leader() is not None, limit_ms):
         _excuse_the_stuck(world)
-        _violated(world, "V1", f"{when} there was no leader for {limit_ms} ms: {_roles(world)}")
+        violated(world, "V1", f"{when} there was no leader for {limit_ms} ms: {_roles(world)}")
     return world.now_ms - began_ms
 
 
@@ -110,7 +99,7 @@ def v2_noise_elects_nobody(world: World, duration_ms: int) -> None:
         world.make_ordinary(link)
     if world.checker.elections != elections:
         what = f"{world.checker.elections - elections} elections in {duration_ms} ms of nothing but noise"
-        _violated(world, "V2", what)
+        violated(world, "V2", what)
 
 
 def v3_everybody_catches_up(world: World, invariant: str = "V3", nodes: Sequence[SimulatedNode] | None = None) -> None:
@@ -127,7 +116,7 @@ def v3_everybody_catches_up(world: World, invariant: str = "V3", nodes: Sequence
         if world.leader() is None:
             _excuse_the_stuck(world)
         late = {str(node): _high_watermark(node) for node in nodes}
-        _violated(world, invariant, f"after {limit_ms} ms not everybody knows that {goal} is committed: {late}")
+        violated(world, invariant, f"after {limit_ms} ms not everybody knows that {goal} is committed: {late}")
 
 
 def v7_service_resumes(world: World) -> None:
@@ -143,7 +132,7 @@ def v7_service_resumes(world: World) -> None:
     if not world.run_until(acknowledged, limit_ms):
         _excuse_the_stuck(world)
         made = Counter(call.outcome.name for call in world.workload.appends[first:])
-        _violated(world, "V7", f"no append was acknowledged within {limit_ms} ms: {dict(made)}, {_roles(world)}")
+        violated(world, "V7", f"no append was acknowledged within {limit_ms} ms: {dict(made)}, {_roles(world)}")
     if not was_running:
         world.workload.stop()
 
@@ -184,7 +173,7 @@ def e9_returning_voter_disturbs_nobody(world: World) -> None:
     world.network.heal(links)
     world.run_for(leader.config.fetch_timeout_ms + leader.config.request_timeout_ms)
     if world.checker.elections != elections:
-        _violated(world, "E9", f"{lonely} was cut off, and when it came back leader {leader.key.id} was deposed")
+        violated(world, "E9", f"{lonely} was cut off, and when it came back leader {leader.key.id} was deposed")
     v1_leader_soon(world, "after a voter came back")
 
 
@@ -194,11 +183,11 @@ def v6_changes_come_to_an_end(world: World) -> None:
     role = None if leader is None or leader.process is None else leader.process.replica.state.role_state
     change = role.change if isinstance(role, Leader) else None
     if leader is not None and change is not None and leader.clock.now_ms() > change.deadline_ms:
-        _violated(world, "V6", f"{leader} is still busy with {change.request}, beyond its time")
+        violated(world, "V6", f"{leader} is still busy with {change.request}, beyond its time")
     limit_ms = 20 * next(iter(world.nodes.values())).config.request_timeout_ms
     for asked in world.admin.changes:
         if asked.error_code is None and world.now_ms - asked.asked_us // 1_000 > limit_ms:
-            _violated(world, "V6", f"its outcome was never told: {asked}")
+            violated(world, "V6", f"its outcome was never told: {asked}")
 
 
 def whoever_joins_has_joined(world: World) -> None:
@@ -216,7 +205,7 @@ def whoever_joins_has_joined(world: World) -> None:
     limit_ms = (1 + len(missing)) * patience_ms(world)
     if not world.run_until(lambda: all(world.is_voter(node) for node in missing), limit_ms) and not world.network.older:
         voters = sorted(key.id for key in world.current_voters())
-        _violated(
+        violated(
             world, "JOIN", f"after {limit_ms} ms voters are {voters}, wanted to join had {missing}: {_roles(world)}"
         )
     settle(world)
@@ -240,7 +229,7 @@ def whoever_is_wanted_leads(world: World) -> None:
     # A pause before the next hand-over is never longer than the row of hand-overs was before, so than the run.
     limit_ms = patience_ms(world) + TAKEOVERS * (2 * config.priority_takeover_ms + world.now_ms)
     if not world.run_until(leads, limit_ms) and not world.network.older:
-        _violated(world, "PRIORITY", f"for {limit_ms} ms no voter of priority {wanted} has led: {_roles(world)}")
+        violated(world, "PRIORITY", f"for {limit_ms} ms no voter of priority {wanted} has led: {_roles(world)}")
     settle(world)
 
 
@@ -285,7 +274,7 @@ def settle(world: World) -> None:
             and ends == {world.committed_end}
             and all(_high_watermark(node) == world.committed_end for node in world.nodes.values())
             and all(node.flushed_offset == world.committed_end for node in world.nodes.values())
-            and all(node.process is None or not _waiting(node) for node in world.nodes.values())
+            and all(node.process is None or not waiting(node) for node in world.nodes.values())
             and all(
                 node.process is None or node.process.applier.applied_offset == world.committed_end
                 for node in world.nodes.values()
@@ -297,185 +286,13 @@ def settle(world: World) -> None:
             str(node): (node.chain.end_offset, node.flushed_offset, _high_watermark(node))
             for node in world.nodes.values()
         }
-        _violated(world, "V3", f"end, flushed end, high watermark are {ends}, committed is {world.committed_end}")
-
-
-def v9_applications_are_told(world: World) -> None:
-    """V9, at the end: every caller knows what became of its call, and every application and listener the leader."""
-    calls: list[ClientAppend | ClientRead] = [*world.workload.appends, *world.workload.reads]
-    waiting = [call for call in calls if not call.done()]
-    nodes = [node for node in world.nodes.values() if node.process is not None]
-
-    def told() -> bool:
-        return all(call.done() for call in waiting) and all(len(set(_leaders(world, node))) == 1 for node in nodes)
-
-    if not world.run_until(told, patience_ms(world)):
-        forgotten = [f"{type(call).__name__} {call.number}" for call in waiting if not call.done()]
-        leaders = {str(node): _leaders(world, node) for node in nodes}
-        _violated(world, "V9", f"not told are {forgotten}; core, application and listener know {leaders}")
-
-
-def v11_old_snapshots_go(world: World) -> None:
-    """V11, at the end: of the snapshots, and the log below, nothing is kept that is too much and that no reader holds.
-
-    A look comes now and then and takes one snapshot, after it was read in the background. One that is being sent stays
-    for a fetch timeout.
-    """
-    nodes = [node for node in world.nodes.values() if _has_too_much(node)]
-    if not nodes:
-        return
-    config = nodes[0].config
-    limit_ms = 2 * min(config.retention_interval_ms, config.snapshot_interval_ms or config.retention_interval_ms)
-    limit_ms += max(len(node.log.snapshots()) for node in nodes) * LOOK_MS + 2 * config.fetch_timeout_ms
-    if not world.run_until(lambda: not any(_has_too_much(node) for node in nodes), limit_ms):
-        kept = {str(node): [*node.log.snapshots()] for node in nodes if _has_too_much(node)}
-        _violated(world, "V11", f"after {limit_ms} ms snapshots are kept that are too much: {kept}")
-
-
-def v12_hashes_are_told(world: World) -> None:
-    """V12, at the end: a replica answers as many questions for the hash of its snapshot at once as may wait."""
-    known = [
-        (node, process, process.replica.state.log.snapshots)
-        for node in world.running_nodes()
-        if (process := node.process)
-    ]
-    able = [(node, process, ids[-1]) for node, process, ids in known if ids and ids[-1].offset and not node.is_damaged]
-    if not able:
-        return
-    node, process, newest = able[world.committed_end % len(able)]
-    answers = strangers.ask_for_hashes(world, process, newest, HASHES_MAX)
-    limit_ms = patience_ms(world) + HASHES_MAX * LOOK_MS
-    if not world.run_until(lambda: all(answer.given for answer in answers), limit_ms):
-        _violated(world, "V12", f"{node} has not told the hash of {newest} within {limit_ms} ms")
-    errors = [getattr(answer.response, "error_code", None) for answer in answers]
-    if any(errors) and newest in node.log.snapshots() and node.process is process:
-        _violated(world, "V12", f"{node}, asked for the hash of {newest}, answers with the errors {errors}")
-
-
-def _has_too_much(node: SimulatedNode) -> bool:
-    """Whether the oldest snapshot may go, and the log below the next one: all is too large, or it is too old."""
-    process, config, log = node.process, node.config, node.log
-    if process is None or not process.running or node.is_damaged:
-        return False
-    ids = [*log.snapshots()]
-    if len(ids) < 2 or (config.retention_bytes < 0 and config.retention_ms < 0):
-        return False
-    size, headers = log.size_bytes, []
-    for one in ids:
-        with SnapshotReader(log.open_snapshot(one), epoch=one.epoch) as reader:
-            size += reader.size
-            headers.append(reader.header)
-    age_ms = node.clock.wall_ms() - headers[0].last_contained_log_timestamp
-    is_too_much = 0 <= config.retention_bytes < size or 0 <= config.retention_ms < age_ms
-    held = [hold for hold in process.retention.holds if hold.offset < ids[1].offset]
-    return is_too_much and all(log.size_bytes > hold.max_bytes for hold in held)
-
-
-def _leaders(world: World, node: SimulatedNode) -> list[LeaderAndEpoch | None]:
-    """Return the leader as the core knows it, as the application reads it, and as a listener has heard of it."""
-    process = node.process
-    if process is None:
-        return [None]
-    return [process.replica.leader_and_epoch, process.executor.leader, world.watches[process.node_id].told]
-
-
-def l16_cores_know_their_logs(world: World) -> None:
-    """L16, at the end: each core's view of its log equals the log as it is opened anew."""
-    for node in world.nodes.values():
-        if node.process is not None and not node.disk.is_busy and not node.is_damaged:
-            world.checker.look_at_picture(node.process)
-    world.raise_violation()
-
-
-def u3_states_are_equal(world: World) -> None:
-    """U3, at the end: every replica has the same state, and a snapshot of it says all of it."""
-    subject = world.subject
-    states = {}
-    for node in world.nodes.values():
-        if node.process is None:
-            continue
-        machine = node.process.machine
-        states[str(node)] = state = state_of(subject, machine)
-        if state_of(subject, restored(subject, state)) != state:
-            _violated(world, "U3", f"the state of {node} is another one after a snapshot and its restoration")
-        if subject.check is not None:
-            try:
-                subject.check(machine.inner)
-            except Exception as error:  # noqa: BLE001 - whatever a check of the user's finds
-                _violated(world, "U3", f"the state of {node} is wrong: {error!r}")
-    different = [name for name, state in states.items() if state != next(iter(states.values()))]
-    if different:
-        _violated(world, "U3", f"with equal logs, the states of {different} differ from the others")
-    world.raise_violation()
-
-
-def i18_logs_are_equal(world: World) -> None:
-    """I18, at the end: the logs of all nodes hold the same bytes, and all of them are flushed."""
-    checker, nodes = world.checker, list(world.nodes.values())
-    start = max(node.log.start_offset for node in nodes)
-    checker.check(inv.i18_same_bytes, nodes, start, world.committed_end)
-    images = set()
-    for node in nodes:
-        offset, parts = start, []
-        try:
-            while offset < node.log.end_offset:
-                for batch in node.log.read(offset, 1 << 20):
-                    parts.append(bytes(batch.data))
-                    offset = batch.end_offset
-        except CorruptBatchError:
-            continue  # damage that was not read yet, so it is not repaired either
-        images.add(b"".join(parts))
-    if len(images) > 1:
-        _violated(world, "I18", f"the logs of {len(nodes)} nodes have {len(images)} different contents")
-    world.raise_violation()
-
-
-def i19_nothing_is_left_over(world: World) -> None:
-    """I19, at the end: every request is answered, and no queue has grown."""
-    for node in world.nodes.values():
-        process = node.process
-        if process is None:
-            continue
-        role = process.replica.state.role_state
-        parked = dict(process.replica.state.downstream.fetches)
-        parked |= {**role.parked, **role.waiting.fetches} if isinstance(role, Leader) else {}
-        sizes = {"parked fetches": (len(parked), 4 * len(world.nodes)), "waiting callers": (_waiting(node), 0)}
-        world.checker.check(inv.i19_bounds, node, sizes)
-        if not node.disk.is_busy:
-            change = role.change if isinstance(role, Leader) else None
-            reads = [read.request_id for read in process.replica.state.reads if read.remote]
-            known = {*parked, *reads, *([] if change is None else [change.request_id])}
-            forgotten = [number for number in process.port.requests if number not in known]
-            world.checker.check(inv.i19_every_request_is_answered, node, forgotten)
-    world.raise_violation()
-
-
-def i20_idle_quorum_is_quiet(world: World) -> None:
-    """I20 and V2: without appends, replicas sleep between their Fetches, and no voter starts an election.
-
-    Damage that was not read yet may be found just then, and its leader resigns.
-    """
-    config = next(iter(world.nodes.values())).config
-    seconds = 2
-    before = {number: node.process.turns for number, node in world.nodes.items() if node.process is not None}
-    elections = world.checker.elections
-    is_whole = not any(node.is_impaired for node in world.living_voters())
-    world.run_for(1_000 * seconds)
-    wait_ms = max(config.fetch_max_wait_ms, 1)
-    limit = 100 + 8 * len(world.nodes) * 1_000 // wait_ms
-    for number, node in world.nodes.items():
-        if node.process is not None and number in before:
-            turns = (node.process.turns - before[number]) // seconds
-            world.checker.check(inv.i20_no_spin, node, turns, limit)
-    if is_whole and world.checker.elections != elections:
-        _violated(world, "V2", f"{world.checker.elections - elections} elections in an idle, healthy quorum")
-    world.raise_violation()
+        violated(world, "V3", f"end, flushed end, high watermark are {ends}, committed is {world.committed_end}")
 
 
 # --- parts ----------------------------------------------------------------------------------------------------------
 
 
-def _violated(world: World, invariant: str, what: str) -> None:
+def violated(world: World, invariant: str, what: str) -> None:
     world.violated(invariant, what)
     world.raise_violation()
 
@@ -486,7 +303,7 @@ def log_position(node: SimulatedNode) -> tuple[int, int]:
     return (0, 0) if tail is None else (tail.epoch, tail.end_offset)
 
 
-def _waiting(node: SimulatedNode) -> int:
+def waiting(node: SimulatedNode) -> int:
     """Return how many callers wait on a node: for their records, or to read."""
     return 0 if node.process is None else len(node.process.waiters) + len(node.process.executor.barriers)
 

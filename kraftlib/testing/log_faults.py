@@ -5,7 +5,7 @@ from __future__ import annotations
 import random as chance
 from typing import TYPE_CHECKING
 
-from kraftlib.testing import invariants as inv
+from kraftlib.testing import application_invariants as app_inv
 from kraftlib.testing.clock import MILLISECOND
 from kraftlib.testing.fault_parts import cut_log
 from kraftlib.testing.network_faults import Undo, any_node, leader_or_any
@@ -60,13 +60,13 @@ def hold_log(world: World, random: chance.Random) -> Undo | None:
     limit = random.choice((200, 2_000, 1 << 30))
     process, check = node.process, world.checker.check
     hold = process.retention.hold(f"reader {random.randrange(3)}", None, limit)
-    check(inv.hold_that_is_given_holds, node, hold.name, hold.is_over)
+    check(app_inv.hold_that_is_given_holds, node, hold.name, hold.is_over)
     if not hold.expired:
         hold.advance(random.randint(hold.offset, max(hold.offset, process.applier.applied_offset)))
 
     def undo() -> None:
         if process.running and process.background.is_idle and not hold.is_over:
-            check(inv.hold_is_kept_for_the_next_life, node, hold.name, [stored.name for stored in node.holds])
+            check(app_inv.hold_is_kept_for_the_next_life, node, hold.name, [stored.name for stored in node.holds])
         for stored in () if node.process is None else node.process.retention.holds:
             stored.release()
 

@@ -13,7 +13,9 @@ import attrs
 
 from kraftlib.consensus.roles import Leader
 from kraftlib.consensus.state import FADING_MAX
+from kraftlib.testing import application_invariants as app_inv
 from kraftlib.testing import invariants as inv
+from kraftlib.testing import voter_invariants as voter_inv
 from kraftlib.testing.clock import MILLISECOND
 
 if TYPE_CHECKING:
@@ -109,7 +111,7 @@ class Monitor:
         if is_all_there and (node.chain.tail is not None or node.disks == 1):
             believed = [voter.key for voter in view.voters.latest]
             if believed or node.chain.tail is not None:
-                check(inv.i16_core_knows_its_voters, node, believed, self._world.checker.voters_of(node))
+                check(voter_inv.i16_core_knows_its_voters, node, believed, self._world.checker.voters_of(node))
 
     def _check_disk(self, node: SimulatedNode) -> None:
         """See that a leader does not outlive its disk: a fetch timeout, on a clock that may be a fifth too slow."""
@@ -139,7 +141,7 @@ class Monitor:
         if seen.removed_since_us is None:
             seen.removed_since_us = world.timeline.now_us
         since_ms = (world.timeline.now_us - seen.removed_since_us) // MILLISECOND
-        world.checker.check(inv.m5_removed_leader_resigns, node, since_ms, 4 * node.config.fetch_timeout_ms)
+        world.checker.check(voter_inv.m5_removed_leader_resigns, node, since_ms, 4 * node.config.fetch_timeout_ms)
 
     def _check_news(self, node: SimulatedNode, process: Process, seen: _Seen) -> None:
         """See that the application and a listener know the leader that the core has known for a while.
@@ -155,10 +157,10 @@ class Monitor:
         told: list[LeaderAndEpoch | None] = [process.executor.leader]
         if known.leader_id not in (None, node.key.id) and not process.loop.is_late:
             told.append(world.watches[node.key.id].told)
-        world.checker.check(inv.v9_leader_is_told, node, known, told)
+        world.checker.check(app_inv.v9_leader_is_told, node, known, told)
         led_ms = (world.timeline.now_us - process.leads_since_us) // MILLISECOND
         if node.leads is not None and NEWS_MS <= led_ms < REMEMBERED_MS and not self._may_be_alone:
-            world.checker.check(inv.v9_election_is_timed, node, process.metrics.election_latency.maximum)
+            world.checker.check(app_inv.v9_election_is_timed, node, process.metrics.election_latency.maximum)
 
     def _check_quorum(self, node: SimulatedNode, process: Process, seen: _Seen) -> None:
         """See that a leader who is not listened to has given up."""

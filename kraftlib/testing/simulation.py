@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import attrs
 
-from kraftlib.testing import draws, histories, liveness
+from kraftlib.testing import draws, final_checks, histories, liveness
 from kraftlib.testing.clock import MILLISECOND
 from kraftlib.testing.drills import DRILLS
 from kraftlib.testing.incremental import INCREMENTAL
@@ -202,17 +202,17 @@ class Simulation:
         liveness.whoever_is_wanted_leads(world)
         liveness.settle(world)
         liveness.v6_changes_come_to_an_end(world)
-        liveness.v9_applications_are_told(world)
-        liveness.v11_old_snapshots_go(world)
-        liveness.v12_hashes_are_told(world)
+        final_checks.v9_applications_are_told(world)
+        final_checks.v11_old_snapshots_go(world)
+        final_checks.v12_hashes_are_told(world)
         histories.i10_log_holds_what_callers_were_told(world)
         histories.i21_history_is_linearizable(world)
         histories.i14_snapshots_say_what_the_log_says(world)
-        liveness.i18_logs_are_equal(world)
-        liveness.l16_cores_know_their_logs(world)
-        liveness.u3_states_are_equal(world)
-        liveness.i19_nothing_is_left_over(world)
-        liveness.i20_idle_quorum_is_quiet(world)
+        final_checks.i18_logs_are_equal(world)
+        final_checks.l16_cores_know_their_logs(world)
+        final_checks.u3_states_are_equal(world)
+        final_checks.i19_nothing_is_left_over(world)
+        final_checks.i20_idle_quorum_is_quiet(world)
         return leader_after_ms
 
     def get_well(self) -> int:

@@ -10,7 +10,7 @@ import random as chance
 from typing import TYPE_CHECKING, Final
 
 from kraftlib.runtime.committed import BatchReader, LoadedSnapshot
-from kraftlib.testing import invariants as inv
+from kraftlib.testing import application_invariants as app_inv
 from kraftlib.testing.clock import MILLISECOND
 from kraftlib.testing.listener_watch import ListenerWatch
 from kraftlib.types import LeaderAndEpoch
@@ -61,7 +61,7 @@ class Visitor(ListenerWatch):
         self._maybe_go()
 
     def _hears(self) -> None:
-        self._world.checker.check(inv.i15_listener_that_is_gone_hears_nothing, self._host.node, self.is_gone)
+        self._world.checker.check(app_inv.i15_listener_that_is_gone_hears_nothing, self._host.node, self.is_gone)
 
     def _maybe_go(self) -> None:
         self._left -= 1

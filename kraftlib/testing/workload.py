@@ -22,6 +22,7 @@ from kraftlib.errors import (
     ReplicaFailedError,
 )
 from kraftlib.runtime.waiters import APPENDED, APPLIED, COMMITTED, FLUSHED, Appended
+from kraftlib.testing import application_invariants as app_inv
 from kraftlib.testing import invariants as inv
 from kraftlib.testing.clock import MILLISECOND
 from kraftlib.testing.reads import ClientRead, read_on
@@ -155,7 +156,7 @@ class Workload:
         node = process.node
         if node.process is process and process.running and not node.disk.is_busy:
             is_waiting = process.executor.appends.pending and process.replica.wants_records
-            self._world.checker.check(inv.v10_nothing_waits_in_vain, node, call.number, is_waiting)
+            self._world.checker.check(app_inv.v10_nothing_waits_in_vain, node, call.number, is_waiting)
 
     def read_from(self, node: SimulatedNode | None) -> ClientRead | None:
         """Read on a node, behind a barrier; return None if no node runs."""

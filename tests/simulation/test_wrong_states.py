@@ -9,7 +9,7 @@ import pytest
 
 from kraftlib.errors import KraftError, ReplicaFailedError
 from kraftlib.runtime.waiters import COMMITTED
-from kraftlib.testing import liveness
+from kraftlib.testing import final_checks, liveness
 from kraftlib.testing.node import SimulatedNode
 from kraftlib.testing.process import Process
 from kraftlib.testing.world import World
@@ -45,7 +45,7 @@ def check_states(made: World) -> None:
     """All replicas have the same state in the end, and none but the wrong one was ever suspected (U4)."""
     made.workload.stop()
     liveness.settle(made)
-    liveness.u3_states_are_equal(made)
+    final_checks.u3_states_are_equal(made)
     made.raise_violation()
 
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from kraftlib.runtime.committed import CommittedRecord
-from kraftlib.testing import histories, liveness
+from kraftlib.testing import final_checks, histories
 from kraftlib.testing.incremental import INCREMENTAL, Shelves
 from kraftlib.testing.process import Ending
 from kraftlib.testing.violation import InvariantViolation
@@ -29,7 +29,7 @@ def lives(made: World) -> None:
     made.workload.stop()
     made.run_for(2_000)
     histories.i14_snapshots_say_what_the_log_says(made)
-    liveness.u3_states_are_equal(made)
+    final_checks.u3_states_are_equal(made)
 
 
 def test_replicas_come_back_with_what_a_checkpoint_and_its_increments_say() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import kraftlib.testing.application_invariants as application_invariants
 import kraftlib.testing.drills as drills
 import kraftlib.testing.election_invariants as election_invariants
+import kraftlib.testing.final_checks as final_checks
 import kraftlib.testing.histories as histories
 import kraftlib.testing.invariants as invariants
 import kraftlib.testing.linearizability as linearizability
@@ -14,13 +16,16 @@ import kraftlib.testing.list_invariants as list_invariants
 import kraftlib.testing.liveness as liveness
 import kraftlib.testing.strangers as strangers
 import kraftlib.testing.subject as subject
+import kraftlib.testing.voter_invariants as voter_invariants
 import tools.rules
 
 MODULES = {
     module.__name__.rpartition(".")[2]: module
     for module in (
+        application_invariants,
         drills,
         election_invariants,
+        final_checks,
         histories,
         invariants,
         linearizability,
@@ -28,6 +33,7 @@ MODULES = {
         liveness,
         strangers,
         subject,
+        voter_invariants,
     )
 }
 DOCS = Path(__file__).parents[2] / "docs"
@@ -53,6 +59,6 @@ def test_every_rule_of_a_single_step_has_a_row() -> None:
 def test_every_place_is_there_and_every_invariant_has_its_place() -> None:
     places = re.findall(r"`(\w+)\.(\w+)`", TEXT)
     assert [place for place in places if not hasattr(MODULES.get(place[0]), place[1])] == [("kraftlib", "testing")]
-    listed = {name for module, name in places if module in ("invariants", "election_invariants", "list_invariants")}
+    listed = {name for module, name in places if module.endswith("invariants")}
 
     assert {check.__name__ for checks in invariants.INVARIANTS.values() for check in checks} == listed

@@ -23,7 +23,7 @@ import attrs
 from kraftlib.consensus.actions import Action
 from kraftlib.consensus.events import Failure, ResignRequested, ShutdownRequested, TransferRequested
 from kraftlib.consensus.roles import Role
-from kraftlib.testing import histories, liveness
+from kraftlib.testing import final_checks, histories, liveness
 from kraftlib.testing.clock import MILLISECOND
 from kraftlib.testing.network import FIRST_PORT, Link, Port
 from kraftlib.testing.node import SimulatedNode
@@ -176,10 +176,10 @@ class Story:
         liveness.settle(world)
         histories.i10_log_holds_what_callers_were_told(world)
         histories.i21_history_is_linearizable(world)
-        liveness.i18_logs_are_equal(world)
-        liveness.u3_states_are_equal(world)
-        liveness.i19_nothing_is_left_over(world)
-        liveness.i20_idle_quorum_is_quiet(world)
+        final_checks.i18_logs_are_equal(world)
+        final_checks.u3_states_are_equal(world)
+        final_checks.i19_nothing_is_left_over(world)
+        final_checks.i20_idle_quorum_is_quiet(world)
 
     # --- time --------------------------------------------------------------------------------------------------------
 
