@@ -20,6 +20,7 @@ from kraftlib.errors import BacklogFullError, ClosedError, ConfigError, OutcomeU
 from kraftlib.records.batch import HEADER_SIZE
 from kraftlib.records.serde import as_bytes
 from kraftlib.records.values import RECORD_OVERHEAD_MAX
+from kraftlib.runtime.listener import is_ctrl_c
 from kraftlib.runtime.waiters import Appended
 from kraftlib.types import Offset
 
@@ -230,8 +231,11 @@ class Appender(Generic[T]):
         if self._on_settled is not None:
             try:
                 self._on_settled(appended)
-            except Exception as error:  # noqa: BLE001 - a callback that fails ends its appender, and says so there
-                self._end(error)
+            except BaseException as error:
+                # A callback that fails ends its appender, and says so there. A caller that flushes was not cancelled.
+                self._end(error if isinstance(error, Exception) else RuntimeError(f"{error!r} was raised"))
+                if is_ctrl_c(error):
+                    raise
         self._wake()
         if self._sending:
             self._send()

@@ -70,8 +70,12 @@ class Lifetime:
 
     async def shutdown(self, timeout_ms: int | None) -> None:
         """Refuse calls from now on and end the engine. None: `config.shutdown_timeout_ms`."""
-        self._closed = True
-        await self.engine.shutdown(self._config.shutdown_timeout_ms if timeout_ms is None else timeout_ms)
+        was_closed, self._closed = self._closed, True
+        try:
+            await self.engine.shutdown(self._config.shutdown_timeout_ms if timeout_ms is None else timeout_ms)
+        except ConfigError:
+            self._closed = was_closed  # it was asked for on another loop, and nothing was ended
+            raise
 
     def _failed(self, failure: ReplicaFailedError) -> None:
         if self._ended is not None and not self._ended.done():

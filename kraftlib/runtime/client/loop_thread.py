@@ -73,7 +73,11 @@ class LoopThread:
                 raise ClosedError(f"replica {node_id} was closed before it was started: make a new client")
             self._home = Home()
             self._thread = threading.Thread(target=self._main, name=f"kraftlib-{node_id}", daemon=True)
-            self._thread.start()
+            try:
+                self._thread.start()
+            except Exception:
+                self._thread = None  # the system has no thread left: there is no end to wait for
+                raise
         try:
             self._running.result()
             if self._closed:  # before the loop was there to be told

@@ -381,7 +381,9 @@ class Node:
                     await self._end_of_leadership()
         except TimeoutError:
             logger.warning(
-                "replica %d: no other voter took over within %d ms; closing", self._config.node_id, timeout_ms
+                "replica %d: its appends, and the transfer of its leadership, did not end within %d ms; closing",
+                self._config.node_id,
+                timeout_ms,
             )
         finally:
             await self._close()

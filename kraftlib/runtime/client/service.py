@@ -3,7 +3,7 @@
     RaftClient(config, service=service)     service.begin(node), requests, service.end()
 
 The network reads the requests, authenticates and authorizes their senders, and answers ApiVersions. `begin` says what
-takes the requests: `begin` says which part takes the requests:
+takes the requests.
 """
 
 from __future__ import annotations

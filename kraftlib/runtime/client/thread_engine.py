@@ -70,7 +70,11 @@ class ThreadEngine:
         self._home = Home(self._host)
         # A daemon: a host that never closes its client can still exit.
         self._thread = threading.Thread(target=self._main, name=f"kraftlib-{self._config.node_id}", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except Exception:
+            self._thread = None  # the system has no thread left: there is no end to wait for
+            raise
         try:
             await _share(self._started)
         except BaseException:

@@ -244,11 +244,22 @@ async def test_a_serde_that_raises_stop_iteration_drops_nothing_without_a_word()
     assert engine.values == [b"a", b"b"]
 
 
-async def test_a_callback_that_fails_ends_its_appender() -> None:
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ZeroDivisionError("1"), ZeroDivisionError),
+        (asyncio.CancelledError(), RuntimeError),
+        (SystemExit(3), RuntimeError),
+        (StopIteration(), RuntimeError),
+    ],
+    ids=repr,
+)
+async def test_a_callback_that_fails_ends_its_appender(error: BaseException, told: type[Exception]) -> None:
+    """Whatever it raises: a CancelledError of a future that it asks would leave all who put and flush waiting."""
     engine = Engine()
 
     def fail(appended: Appended) -> None:
-        raise ZeroDivisionError(appended.last_offset)
+        raise error
 
     appender = engine.appender(on_settled=fail)
     await appender.put(b"a")
@@ -256,8 +267,11 @@ async def test_a_callback_that_fails_ends_its_appender() -> None:
     await appender.put(b"b")
     engine.settle()
 
-    with pytest.raises(ZeroDivisionError):
-        await appender.flush()
+    async with asyncio.timeout(PATIENCE_S):
+        with pytest.raises(told):
+            await appender.flush()
+        with pytest.raises(told):
+            await appender.put(b"c")
     assert (appender.settled, engine.values) == (1, [b"a"])
 
 

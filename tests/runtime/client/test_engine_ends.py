@@ -41,6 +41,20 @@ class Gate:
         await until(self.opened.is_set)
 
 
+async def test_a_client_that_got_no_thread_can_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_thread(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    config = RaftConfig(node_id=1, voters=(StaticVoter(1, PLACE),), engine="thread", **SETTINGS)
+    client: RaftClient[bytes] = RaftClient(config, transport=MemoryTransport(MemoryHub(), PLACE))
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            await client.start()
+    async with asyncio.timeout(PATIENCE_S):
+        await client.close()
+
+
 class GatedTransport(MemoryTransport):
     def __init__(self, *, start: Gate, close: Gate) -> None:
         super().__init__(MemoryHub(), PLACE)

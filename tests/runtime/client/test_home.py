@@ -110,6 +110,16 @@ async def test_an_inline_replica_takes_nothing_from_another_thread() -> None:
     assert machine.applied == [b"own"]
 
 
+async def test_a_client_that_another_loop_has_tried_to_close_goes_on() -> None:
+    config = RaftConfig(node_id=1, voters=(StaticVoter(1, PLACE),), engine="inline", **SETTINGS)
+    own: RaftClient[bytes] = RaftClient(config, transport=MemoryTransport(MemoryHub(), PLACE))
+    async with asyncio.timeout(PATIENCE_S), own as client:
+        await client.wait_for_leader()
+        with pytest.raises(ConfigError, match="belongs to the event loop"):
+            await asyncio.to_thread(asyncio.run, client.close())
+        assert (await client.append([b"own"])).last_offset == (await client.append_one(b"own")).last_offset - 1
+
+
 PROGRAM = """
 import asyncio, os, sys, warnings
 warnings.simplefilter("ignore")
