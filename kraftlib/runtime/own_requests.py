@@ -23,12 +23,20 @@ PROPOSALS: Final = in_lane(4, 0)
 """The connections of forwarded appends: the leader answers these only once they are committed."""
 
 
+_NEVER_SENT: Final = frozenset({ev.Failure.UNSENT, ev.Failure.UNSUPPORTED_VERSION, ev.Failure.AUTHENTICATION})
+
+
 class NoAnswerError(Exception):
     """The request got no response. This error never leaves the runtime."""
 
     def __init__(self, failure: ev.Failure) -> None:
         super().__init__(failure.value)
         self.failure = failure
+
+    @property
+    def may_have_arrived(self) -> bool:
+        """Whether the request may have left."""
+        return self.failure not in _NEVER_SENT
 
 
 class OwnRequests:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from kraftlib.runtime.client.node import Node
 
 _FINAL: Final = frozenset({Failure.UNSUPPORTED_VERSION, Failure.AUTHENTICATION})
-_NEVER_SENT: Final = _FINAL | {Failure.UNSENT}
 
 
 class EngineFuture(asyncio.Future[Any]):
@@ -120,7 +119,7 @@ class NodeReplica:
         except NoAnswerError as error:
             failure = error.failure
             raise UnansweredError(
-                failure.value, may_have_arrived=failure not in _NEVER_SENT, is_final=failure in _FINAL
+                failure.value, may_have_arrived=error.may_have_arrived, is_final=failure in _FINAL
             ) from None
 
     def applied(self, offset: Offset, epoch: Epoch) -> asyncio.Future[Any]:

@@ -178,6 +178,7 @@ async def _is_done(change: VoterChangeRequest, question: asyncio.Future[Any], as
     except NoAnswerError as error:
         if error.failure is Failure.UNSUPPORTED_VERSION and not was_in_doubt:
             raise UnsupportedError(f"{change.what}: the leader knows no such request") from None
+        known.in_doubt = was_in_doubt or error.may_have_arrived
         known.reason = f"the leader did not answer ({error})"
         return False
     known.in_doubt, known.reason = was_in_doubt or code in MAYBE_WRITTEN, text or error_name(code)

@@ -78,6 +78,7 @@ def voters(*keys: ReplicaKey) -> Any:
 ADD = addition(KEY, {"C": Endpoint("localhost", 1)}, cluster_id="c")
 REMOVE = removal(KEY, cluster_id="c")
 LOST = NoAnswerError(Failure.DISCONNECTED)
+UNSENT = NoAnswerError(Failure.UNSENT)
 UNKNOWN_THERE = NoAnswerError(Failure.UNSUPPORTED_VERSION)
 CLOSED = ClosedError("replica 1 was closed")
 
@@ -115,6 +116,9 @@ DISKLESS = voters(*OTHERS, ReplicaKey(4))
         (REMOVE, [removed(ErrorCode.BROKER_NOT_AVAILABLE)] * 99, TimeoutError),
         (REMOVE, [NOBODY] * 99, TimeoutError),
         (REMOVE, [LED_R, *[NOBODY] * 99], OutcomeUnknownError),
+        (REMOVE, [UNSENT] * 99, TimeoutError),
+        (REMOVE, [UNSENT, NOT_FOUND], ConfigError),
+        (REMOVE, [LOST, *[UNSENT] * 99], OutcomeUnknownError),
         (upgrade(1), [raised(ErrorCode.INVALID_UPDATE_VERSION)], UnsupportedError),
         (upgrade(1), [raised(ErrorCode.NOT_CONTROLLER), raised(0)], None),
         (upgrade(1), [raised(ErrorCode.NOT_CONTROLLER)] * 99, OutcomeUnknownError),
