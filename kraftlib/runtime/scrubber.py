@@ -65,6 +65,7 @@ class Scrubber:
         self._due_ms = clock() + min(interval_ms, FIRST_AFTER_MS)
         self._work: Iterator[int | ScrubFinding] | None = None
         self._pause: Any = None
+        self._stopped = False
 
     def look(self) -> None:
         """Begin a scrub, if one is due."""
@@ -75,9 +76,11 @@ class Scrubber:
             self._go_on()
 
     def stop(self) -> None:
-        """Go on no more."""
+        """Go on no more. The file that was being read is closed, by the slice under way if there is one."""
+        self._stopped = True
         if self._pause is not None:
             self._pause.cancel()
+        self._work = None
 
     def _go_on(self) -> None:
         self._background.run(self._slice, self._sliced)
@@ -95,6 +98,8 @@ class Scrubber:
         return size, found, True
 
     def _sliced(self, result: Any, error: BaseException | None) -> None:
+        if self._stopped:
+            return
         if error is not None:
             logger.warning("the scrub was given up: %s", error)
             self._work = None

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from kraftlib.errors import CorruptBatchError, StorageError
 from kraftlib.runtime.disk import InlineDisk
 from kraftlib.runtime.scrubber import FIRST_AFTER_MS, SLICE_BYTES, Scrubber
@@ -120,3 +122,31 @@ def test_after_the_end_it_does_not_go_on() -> None:
     rig.scrubber.stop()
 
     assert rig.later == []
+
+
+def test_after_the_end_no_file_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scrub of a large log takes minutes, and a client that is closed may be kept for its status."""
+    rig, closed = Rig(), []
+
+    def scrub(step: Callable[[], None]) -> Iterator[int | ScrubFinding]:
+        try:
+            yield from [SLICE_BYTES] * 9
+        finally:
+            closed.append(True)
+
+    monkeypatch.setattr(rig, "scrub", scrub)
+    rig.look(FIRST_AFTER_MS)
+    assert not closed
+    rig.scrubber.stop()
+    assert closed
+
+
+def test_a_slice_that_ends_after_the_end_is_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(SLICE_BYTES, SLICE_BYTES, 1)
+    jobs: list[Callable[[], None]] = []
+    monkeypatch.setattr(InlineDisk, "run", lambda disk, work, done: jobs.append(lambda: done(work(), None)))
+    rig.look(FIRST_AFTER_MS)
+    rig.scrubber.stop()
+    jobs.pop()()
+
+    assert (jobs, rig.later, rig.scrubber.counts.completed) == ([], [], 0)
