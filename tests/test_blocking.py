@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import signal
+import socket
 import sys
 import threading
 import uuid
@@ -25,6 +26,7 @@ from kraftlib.runtime.listener import Listener, StateMachine
 from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
 from kraftlib.runtime.net.transport import FrameReceiver
 from kraftlib.types import Endpoint, LeaderAndEpoch, ReplicaKey
+from tests.cli.processes import free_port
 from tests.runtime.quorum import PATIENCE_S, TIMING
 
 
@@ -255,6 +257,44 @@ def test_a_start_that_fails_leaves_no_thread() -> None:
     with pytest.raises(ConfigError, match="knows no other replica"):
         client.start()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("kraftlib")]
+
+
+def test_a_client_that_got_no_thread_can_be_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_thread(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    place = Endpoint("replica", 1)
+    client: blocking.RaftClient[bytes] = blocking.RaftClient(
+        RaftConfig(node_id=1, voters=(StaticVoter(1, place),), **TIMING), transport=MemoryTransport(MemoryHub(), place)
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            client.start()
+    with client:
+        client.wait_for_leader(timeout_ms=10_000)
+
+
+def test_a_name_server_that_does_not_answer_holds_up_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, over = threading.Event(), threading.Event()
+    known = socket.getaddrinfo
+
+    def silent(host: Any, *place: Any, **how: Any) -> Any:
+        if host != "silent.example":
+            return known(host, *place, **how)
+        asked.set()
+        over.wait(PATIENCE_S)
+        over.set()
+        raise socket.gaierror(socket.EAI_AGAIN, "no name server answers")
+
+    monkeypatch.setattr(socket, "getaddrinfo", silent)
+    place = Endpoint("127.0.0.1", free_port())
+    voters = (StaticVoter(1, place), StaticVoter(2, Endpoint("silent.example", 1)))
+    with blocking.RaftClient(RaftConfig(node_id=1, voters=voters, event_loop="asyncio", **TIMING)) as client:
+        assert asked.wait(PATIENCE_S)
+        client.shutdown(0)
+    assert not over.is_set()
+    over.set()
 
 
 def test_wait_closed_returns_when_somebody_closes(three: dict[int, blocking.RaftClient[Any]]) -> None:

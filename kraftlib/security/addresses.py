@@ -1,8 +1,8 @@
 """The addresses of the voters, as connections show them: numbers at once, names as soon as they are resolved.
 
-Names are resolved one after the other, in a thread of the event loop's executor, and again every minute: nothing waits
-for a name server, and one that never answers keeps a single thread. While a name resolves to nothing, its last known
-addresses count.
+Names are resolved one after the other, in a thread of their own, and again every minute: nothing waits for a name
+server, and one that never answers keeps a single thread. While a name resolves to nothing, its last known addresses
+count.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import contextlib
 import functools
 import ipaddress
 import socket
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+from weakref import WeakValueDictionary
 
+from kraftlib.security.own_thread import begun
 from kraftlib.types import UNIX
 
 HOSTS_MAX: Final = 256
@@ -22,6 +24,23 @@ ADDRESSES_MAX: Final = 16
 """Of one name."""
 
 AGAIN_S: Final = 60.0
+
+_asked: Final[WeakValueDictionary[tuple[int, str, int | None], asyncio.Future[Any]]] = WeakValueDictionary()
+"""The names that are being looked up, by loop: their threads hold the futures, and these hold the loops."""
+
+
+async def look_up(name: str, port: int | None) -> Sequence[tuple[Any, ...]]:
+    """Return the addresses of a name for TCP, as `socket.getaddrinfo` does. Raises: OSError, ValueError, OverflowError.
+
+    A name server that is silent is waited for up to a minute, and no caller can end that. In the executor of the loop
+    it would hold up the end of the loop. So a name has a thread of its own, and all who ask for the name share it.
+    """
+    key = id(asyncio.get_running_loop()), name, port
+    answer = _asked.get(key)
+    if answer is None or answer.done():
+        answer = _asked[key] = begun(functools.partial(socket.getaddrinfo, name, port, type=socket.SOCK_STREAM))
+        answer.add_done_callback(lambda answer: answer.cancelled() or answer.exception())  # all who asked may be gone
+    return await asyncio.shield(answer)
 
 
 @functools.lru_cache(maxsize=1_024)
@@ -72,11 +91,10 @@ class VoterAddresses:
             self._resolving = None
 
     async def _resolve(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
             for name in self._names:
                 with contextlib.suppress(OSError, UnicodeError):
-                    rows = await loop.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+                    rows = await look_up(name, None)
                     plain = (plain_address(str(row[4][0])) for row in rows[:ADDRESSES_MAX])
                     self._found[name] = frozenset(address for address in plain if address is not None)
             await asyncio.sleep(AGAIN_S)

@@ -1,7 +1,8 @@
-"""Work for a login that a peer decides on: in a thread of its own, so that only that login waits for it.
+"""Work whose time others decide on: in a thread of its own, so that only its caller waits for it.
 
 A server that is dialled says how many rounds of PBKDF2 its client must do, up to a second of them, before it has proved
-anything. In the executor that all of asyncio shares, a few such servers would keep everything else waiting.
+anything; a name server may not answer at all. In the executor that all of asyncio shares, a few of these would keep
+everything else waiting, the end of the loop included.
 """
 
 from __future__ import annotations
@@ -17,6 +18,11 @@ T = TypeVar("T")
 
 async def in_own_thread(work: Callable[..., T], *arguments: Any) -> T:
     """Return or raise what `work` does. If the caller is cancelled, the thread ends by itself."""
+    return await begun(work, *arguments)
+
+
+def begun(work: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
+    """Begin `work` in a thread of its own; return the future of what it returns or raises."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
@@ -37,5 +43,5 @@ async def in_own_thread(work: Callable[..., T], *arguments: Any) -> T:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(tell, *outcome)
 
-    threading.Thread(target=run, name="kraftlib-login", daemon=True).start()
-    return await future
+    threading.Thread(target=run, name="kraftlib-own-thread", daemon=True).start()
+    return future

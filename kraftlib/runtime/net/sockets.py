@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from kraftlib.errors import ConfigError
 from kraftlib.runtime.net.unix_sockets import BACKLOG, dial_blocking
-from kraftlib.security.addresses import plain_address
+from kraftlib.security.addresses import look_up, plain_address
 from kraftlib.types import Endpoint, socket_path
 
 _NO_TLS_THERE: Final = frozenset(
@@ -120,7 +120,7 @@ async def _dial_name(endpoint: Endpoint, patience_s: float) -> socket.socket:
     """Return a connected, non-blocking socket to one of the addresses of a name; each has its share of the time."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + patience_s
-    found = await loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+    found = await look_up(endpoint.host, endpoint.port)
     errors: list[OSError] = []
     for left, place in zip(range(len(found), 0, -1), found, strict=True):
         try:

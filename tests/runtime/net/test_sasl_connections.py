@@ -147,7 +147,7 @@ async def test_a_server_that_asks_for_a_million_rounds_keeps_nobody_else_waiting
     async with server() as opened, dialling(users(2)) as replica:
         replica.ask(Destination(1, opened.endpoint))
         await replica.until_heard(1)
-    assert threads == ["kraftlib-login"]
+    assert threads == ["kraftlib-own-thread"]
 
 
 async def test_a_user_that_is_removed_loses_its_connections(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -102,12 +102,12 @@ async def test_what_is_no_host_is_not_looked_up_and_cannot_forge_a_line(
     """A log that was written before hosts were checked may have one."""
     looked_up: list[Any] = []
 
-    async def noted(self: Any, *place: Any, **how: Any) -> Any:
+    def noted(*place: Any, **how: Any) -> Any:
         looked_up.append(place)
         raise OSError("nothing is looked up here")
 
     async with client() as opened:
-        monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", noted)
+        monkeypatch.setattr(socket, "getaddrinfo", noted)
         assert await only_fails(opened, Endpoint("evil.example\nforged", 9))
     assert looked_up == []
     assert len(caplog.messages) == 1
