@@ -101,6 +101,12 @@ class LogTail:
             self._remember(place.offset, spot)
         return place
 
+    def before(self, offset: int) -> OffsetAndEpoch:
+        """Return a place at or before an offset, with no gap between: the last checkpoint there, or the beginning."""
+        bases = {base for base in self._bases() if base <= offset}
+        ends = [found for found in list_snapshots(self._directory) if found.offset in bases]
+        return max(ends, key=lambda found: found.offset, default=OffsetAndEpoch(offset=0, epoch=0))
+
     def advance(self, start: OffsetAndEpoch, limits: Limits = Limits(), *, end: int | None = None) -> OffsetAndEpoch:
         """Return how far one step from `start` leads: `start` itself, if nothing more is there.
 
@@ -228,14 +234,17 @@ class LogTail:
             return _Spot(base_offset=place.offset, position=0, epoch=place.epoch)
         if place.offset == 0:
             return _Spot(base_offset=0, position=0, epoch=0)
-        base = max(base for base in bases if base < place.offset)
+        base = max((base for base in bases if base < place.offset), default=bases[0])
         end_offset = base
-        for header, position in self._headers(self._near(base, place.offset), None, is_last=base == bases[-1]):
-            end_offset = header.last_offset + 1
-            if end_offset == place.offset:
-                return _Spot(base_offset=base, position=position + header.size, epoch=header.epoch)
-            if end_offset > place.offset:
-                raise self._lost(place, f"it lies amid a batch that ends at {end_offset}")
+        if base < place.offset:
+            for header, position in self._headers(self._near(base, place.offset), None, is_last=base == bases[-1]):
+                end_offset = header.last_offset + 1
+                if end_offset == place.offset:
+                    return _Spot(base_offset=base, position=position + header.size, epoch=header.epoch)
+                if end_offset > place.offset:
+                    raise self._lost(place, f"it lies amid a batch that ends at {end_offset}")
+        if place.offset in bases:
+            raise self._lost(place, "the record before it is not there, and no checkpoint of that id stands for it")
         if base != bases[-1]:
             return None  # amid a gap: something else had been archived there, or nothing
         raise self._behind(place, end_offset)

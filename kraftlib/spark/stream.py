@@ -183,7 +183,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def place_at(tail: LogTail, offset: int) -> OffsetAndEpoch:
     """Return the place of an offset at which a batch begins. Raises: ConfigError for any other."""
-    place = OffsetAndEpoch(offset=0, epoch=0)
+    place = tail.before(offset)
     while (further := tail.advance(place, end=offset)) != place:
         place = further
     if place.offset != offset:

@@ -153,10 +153,38 @@ def test_a_gap_is_an_error_unless_a_checkpoint_may_stand_for_it(with_gap: Archiv
     assert tail.end() == at(101, 4)
 
 
+def test_what_lies_behind_a_gap_is_found_without_what_lies_before_it(with_gap: ArchiveDirectory) -> None:
+    tail = LogTail(with_gap.partition)
+    assert [tail.before(offset) for offset in (0, 6, 99, 100, 101)] == [BEGIN, BEGIN, BEGIN, at(100, 4), at(100, 4)]
+    assert tail.advance(tail.before(101)) == at(101, 4)
+
+
 def test_a_gap_without_its_checkpoint_is_an_error(with_gap: ArchiveDirectory) -> None:
     (with_gap.partition / f"{100:020d}-{4:010d}.checkpoint").unlink()
     with pytest.raises(LostLogError, match="lacks the records"):
         LogTail(with_gap.partition, snapshots=True).advance(at(6, 1))
+
+
+@pytest.mark.parametrize("snapshots", [False, True])
+def test_a_place_before_which_nothing_tells_the_epoch_is_an_error_and_nothing_is_passed_over(
+    snapshots: bool, with_gap: ArchiveDirectory, tmp_path: Path
+) -> None:
+    """Behind it there is another gap: a step over that one would leave out the record between the two."""
+    with a_writer(with_gap) as writer:
+        writer.begin_after(store_checkpoint(with_gap, 200, 5))
+        writer.write([a_batch(200, epoch=5)])
+    late = an_archive(tmp_path / "late")
+    with a_writer(late) as writer:
+        writer.begin_after(store_checkpoint(late, 100, 4))
+        writer.write([a_batch(100, epoch=4)])
+
+    for archive, last in ((with_gap, 200), (with_gap, 100), (late, 100)):
+        tail = LogTail(archive.partition, snapshots=snapshots)
+        with pytest.raises(LostLogError, match=rf"no place {last}@3 .*: the record before it is not there"):
+            tail.advance(at(last, 3))
+    (late.partition / f"{100:020d}-{4:010d}.checkpoint").unlink()
+    with pytest.raises(LostLogError, match=r"no place 100@4 .*no checkpoint of that id stands for it"):
+        LogTail(late.partition, snapshots=snapshots).advance(at(100, 4))
 
 
 def test_a_hole_within_a_segment_is_damage(archive: ArchiveDirectory) -> None:

@@ -16,7 +16,9 @@ from kraftlib.spark.stream import StreamReader
 from kraftlib.spark.stream_options import parse_stream_options, without_stream_options
 from kraftlib.spark.tables import register
 from kraftlib.types import Endpoint
+from tests.archive.archives import a_writer, an_archive, store_checkpoint
 from tests.captured import DATA
+from tests.storage.builders import a_batch
 
 
 def test_names_have_no_case_and_values_have_their_meaning() -> None:
@@ -90,6 +92,16 @@ def test_a_stream_begins_where_it_is_told_to() -> None:
         StreamReader(
             parse_stream_options({"path": path, "startingOffsets": "999", "visibility": "uncommitted"})
         ).initialOffset()
+
+
+@pytest.mark.parametrize("start", ["102", "2023-11-14T22:13:22Z"])
+def test_a_stream_begins_behind_a_gap_without_the_records_that_are_gone(start: str, tmp_path: Path) -> None:
+    archive = an_archive(tmp_path)
+    with a_writer(archive) as writer:
+        writer.begin_after(store_checkpoint(archive, 100, 4))
+        writer.write([a_batch(100 + n, epoch=4, timestamp=1_700_000_000_000 + 1_000 * n) for n in range(5)])
+    reader = StreamReader(parse_stream_options({"path": str(tmp_path), "startingOffsets": start}))
+    assert reader.initialOffset() == {"v": 1, "epoch": 4, "offset": 102}
 
 
 def test_a_query_begins_there_and_takes_no_more_at_a_time(spark: Any) -> None:
