@@ -21,6 +21,7 @@ from kraftlib.types import Endpoint
 
 logger: Final = logging.getLogger(__name__)
 
+_POLL_S: Final = 0.01
 _RETRY_S: Final = 0.2
 _ATTEMPT_MS: Final = 5_000
 
@@ -59,7 +60,10 @@ class LiveArchive:
         self._stop.set()
 
     def check(self, patience_s: float) -> None:
-        """Raise what makes it impossible to go on: a failure, or a quorum that was not reached for `patience_s`."""
+        """Raise what makes it impossible to go on: a failure, or a quorum that was not reached for `patience_s`.
+
+        One that was reached, and is lost, is waited for.
+        """
         with self._lock:
             if self._failure is not None:
                 raise self._failure
@@ -69,17 +73,29 @@ class LiveArchive:
                 raise ConfigError(f"the quorum at {names} was not reached for {patience_s:.0f} s: {self._trouble}")
 
     def wait_caught_up(self, patience_s: float) -> None:
-        """Wait until everything that is committed now, as far as the leader has told, is in the archive."""
-        until = time.monotonic() + patience_s
-        while time.monotonic() < until:
+        """Wait until everything that is committed now, as far as the leader has told, is in the archive.
+
+        Raises: KraftError, if the archive did not grow for `patience_s`; and what `check` raises.
+        """
+        until, end_offset, wanted = time.monotonic() + patience_s, -1, 0
+        while True:
             self.check(patience_s)
             with self._lock:
                 progress, is_written_by_others = self._progress, self._silent_since is None
-            if progress is not None and progress.high_watermark and progress.end_offset >= progress.high_watermark:
-                return
             if progress is None and is_written_by_others:
                 return
-            time.sleep(0.01)
+            if progress is not None:
+                wanted = wanted or progress.high_watermark
+                if 0 < wanted <= progress.end_offset:
+                    return
+                if progress.end_offset > end_offset:
+                    until, end_offset = time.monotonic() + patience_s, progress.end_offset
+                elif time.monotonic() >= until:
+                    raise KraftError(
+                        f"the archive in {self._root} has stayed at offset {end_offset} for {patience_s:.0f} s, and"
+                        f" {wanted or 'an unknown number of'} records are committed: is its quorum well?"
+                    )
+            time.sleep(_POLL_S)
 
     def high_watermark(self) -> int | None:
         """Return one past the last record that the leader said is committed; None, if it has not said."""
@@ -96,8 +112,10 @@ class LiveArchive:
             except TimeoutError as error:
                 self._not_reached(str(error))
             except KraftError as error:
-                with self._lock:
-                    self._failure = error
+                self._failed(error)
+                return
+            except Exception as error:  # noqa: BLE001 - it ends this thread, and no query must wait for it in vain
+                self._failed(KraftError(f"the archive in {self._root} has ended: {error!r}"))
                 return
             self._stop.wait(_RETRY_S)
 
@@ -121,6 +139,10 @@ class LiveArchive:
                 )
             self._cluster_id = present[0].cluster_id
         return self._cluster_id
+
+    def _failed(self, error: KraftError) -> None:
+        with self._lock:
+            self._failure = error
 
     def _reached(self, progress: Progress | None) -> None:
         with self._lock:

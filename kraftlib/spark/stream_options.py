@@ -62,7 +62,7 @@ class StreamOptions:
     start: str | int | datetime = EARLIEST
     """Where a query without a checkpoint begins: earliest, latest, an offset at which a batch begins, or a time."""
     patience_s: float = PATIENCE_S
-    """The time that a quorum may be unreachable, or an archive behind the query, before the query fails."""
+    """The time that a quorum may be unreachable at first, or an archive behind the query, before the query fails."""
 
 
 _KAFKAS: Final = {

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kraftlib.archive.directory import find_archives
+from kraftlib.archive.follower import Progress
 from kraftlib.archive.report import describe
 from kraftlib.blocking import RaftClient
 from kraftlib.config import RaftConfig, StaticVoter
@@ -81,3 +82,63 @@ def test_what_can_never_go_well_is_told_at_once(quorum: RaftClient[bytes], tmp_p
         until(lambda live=live: live._failure is not None)
         with pytest.raises(KraftError, match=complaint):
             live.check(PATIENCE_S)
+
+
+class Clock:
+    """A clock that moves when somebody sleeps; `step` is called every `step_s`."""
+
+    def __init__(self, step_s: float, step: Callable[[], object]) -> None:
+        self.now = 0.0
+        self._step_s, self._step = step_s, step
+        self._due = step_s
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        if self.now >= self._due:
+            self._due += self._step_s
+            self._step()
+
+
+def progress(end_offset: int, high_watermark: int) -> Progress:
+    return Progress(end_offset=end_offset, epoch=1, high_watermark=high_watermark, bytes_written=0)
+
+
+def test_an_archive_that_grows_is_waited_for_however_long_it_takes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The query would end before what is committed, or begin there; it need not wait for what is committed later."""
+    ends: list[int] = []
+
+    def grow() -> None:
+        ends.append(len(ends))
+        live._reached(progress(ends[-1], 10 + len(ends)))
+
+    monkeypatch.setattr("kraftlib.spark.live.time", Clock(40.0, grow))
+    live = LiveArchive(tmp_path / "spool", [], cluster_id="live")
+    live.wait_caught_up(PATIENCE_S)
+    assert ends[-1] == 11  # the first high watermark
+
+
+@pytest.mark.parametrize("high_watermark", [0, 10])
+def test_an_archive_that_does_not_grow_is_told_after_a_while(
+    high_watermark: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("kraftlib.spark.live.time", Clock(1.0, lambda: live._reached(progress(9, high_watermark))))
+    live = LiveArchive(tmp_path / "spool", [], cluster_id="live")
+    with pytest.raises(KraftError, match=r"has stayed at offset 9 for 60 s, and (10|an unknown number of) records"):
+        live.wait_caught_up(PATIENCE_S)
+
+
+def test_an_error_that_is_none_of_ours_ends_the_query_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def open_archive(*_: object, **__: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr("kraftlib.spark.live.open_archive", open_archive)
+    live = LiveArchive(tmp_path / "spool", [], cluster_id="live")
+    live.start()
+    until(lambda: live._failure is not None)
+    with pytest.raises(KraftError, match="has ended: OSError"):
+        live.check(PATIENCE_S)
