@@ -19,8 +19,9 @@ import pyarrow.compute as pc
 
 from kraftlib.analysis.audit_findings import Finding
 from kraftlib.analysis.audit_rows import ReplicaRange
-from kraftlib.analysis.log_files import Kind, Log
+from kraftlib.analysis.log_files import Kind, Log, LogFile
 from kraftlib.analysis.metadata_state import FoldError, metadata_state
+from kraftlib.analysis.ranged_files import named
 from kraftlib.analysis.reading import options_of, read, read_splits, schema_for
 from kraftlib.analysis.splits import chosen_files, plan
 from kraftlib.errors import KraftError
@@ -39,6 +40,8 @@ class _Checkpoint:
     log: Log
     replica: str
     path: str
+    place: str
+    """Names it to a reader; beside `path`, for one in a store."""
     offset: int
     epoch: int
 
@@ -65,11 +68,12 @@ def snapshot_findings(
     findings: list[Finding] = []
     sound: dict[tuple[Log, int, int], list[_Checkpoint]] = defaultdict(list)
     ends = {(found.log, found.replica): found.end for found in ranges}
-    for row in _files(path, **options):
+    for file, row in _files(path, **options):
         checkpoint = _Checkpoint(
             log=(row["cluster"], row["topic"], row["partition"]),
             replica=row["replica"] or "",
-            path=row["path"],
+            path=file.path,
+            place=named(file.root, file.path),
             offset=row["offset"],
             epoch=row["epoch"],
         )
@@ -98,19 +102,21 @@ def snapshot_findings(
     return findings
 
 
-def _files(path: str | os.PathLike[str], **options: object) -> Iterator[dict[str, Any]]:
+def _files(path: str | os.PathLike[str], **options: object) -> Iterator[tuple[LogFile, dict[str, Any]]]:
     asked = options_of(path, **{**options, "view": "files"})
     # Of the files that are there: to look into the logs, too, would be to read everything twice.
     splits = [split for group in plan(asked) for split in group if split.file.kind is Kind.SNAPSHOT]
-    for table in read_splits(splits, asked, schema_for(asked)):
-        yield from table.to_pylist()
+    for split, table in zip(splits, read_splits(splits, asked, schema_for(asked)), strict=True):
+        yield split.file, *table.to_pylist()
 
 
 def _directories(path: str | os.PathLike[str], **options: object) -> dict[tuple[Log, str], str]:
-    """Return where the segments of each replica are."""
+    """Return where the segments of each replica are, as a reader is told it."""
     files = chosen_files(options_of(path, **{**options, "include": "log"}))
     return {
-        ((file.labels.cluster, file.labels.topic, file.labels.partition), file.labels.replica or ""): file.directory
+        ((file.labels.cluster, file.labels.topic, file.labels.partition), file.labels.replica or ""): named(
+            file.root, file.directory
+        )
         for file in files
     }
 
@@ -163,7 +169,7 @@ def _epoch_before(
 
 def _may_be_metadata(checkpoint: _Checkpoint) -> bool:
     """Whether the first record of a sound checkpoint, if it has one, is a record of Kafka's metadata."""
-    for table in read(options_of(checkpoint.path, columns="control,value")):
+    for table in read(options_of(checkpoint.place, columns="control,value")):
         for row in table.to_pylist():
             if not row["control"]:
                 try:
@@ -205,9 +211,9 @@ def _compared(members: Sequence[_Checkpoint], log_state: int | None, fold: Fold)
 def _state(checkpoint: _Checkpoint, fold: Fold) -> int:
     """Return the state of a sound checkpoint as a number: equal for equal states."""
     try:
-        return _sum(fold(checkpoint.path))
+        return _sum(fold(checkpoint.place))
     except KraftError:
-        asked = options_of(checkpoint.path, columns="control,key,value")
+        asked = options_of(checkpoint.place, columns="control,key,value")
         rows = (row for table in read(asked) for row in table.filter(pc.invert(table["control"])).to_pylist())
         return _sum((row["key"] or b"", row["value"] or b"") for row in rows)
 

@@ -6,6 +6,7 @@ for by name, and its history is that of every id that ever had the name, with it
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from functools import lru_cache
@@ -80,7 +81,7 @@ def types_about(kind: str) -> frozenset[int]:
 
 def option_text(entities: Iterable[Entity]) -> str:
     """Return entities as the text of the option `about`."""
-    return ",".join(sorted(map(str, entities)))
+    return json.dumps(sorted(map(str, entities)))  # a name may have commas, as that of a quota of two parts
 
 
 def wanted_entities(asked: Entity, topics: Iterable[tuple[str, str]]) -> frozenset[Entity]:

@@ -35,15 +35,15 @@ def to_parquet(
     check_new(out)
     check_bucket(bucket)
     rows = 0
-    writers: dict[tuple[str, int], Any] = {}
+    writers: dict[tuple[str, object], Any] = {}
     try:
         for table in read(options_of(path, **options)):
             rows += table.num_rows
             buckets = pc.divide(table["offset"], bucket)
             for cluster in pc.unique(table["cluster"]).to_pylist():
-                same = pc.equal(table["cluster"], cluster) if cluster is not None else pc.is_null(table["cluster"])
+                same = _is(table["cluster"], cluster)
                 for number in pc.unique(buckets.filter(same)).to_pylist():
-                    chosen = pc.and_(same, pc.equal(buckets, number))
+                    chosen = pc.and_(same, _is(buckets, number))
                     _writer(writers, Path(out), cluster, number, table).write_batch(
                         table.filter(chosen).select([name for name in table.schema.names if name != "cluster"])
                     )
@@ -65,10 +65,17 @@ def check_bucket(bucket: int) -> None:
         raise ConfigError(f"bucket={bucket}: a bucket holds at least one offset")
 
 
-def _writer(writers: dict[tuple[str, int], Any], out: Path, cluster: str | None, number: int, table: Any) -> Any:
-    key = (UNKNOWN if cluster is None else cluster, number)
+def _is(values: Any, value: object) -> Any:
+    """Return which of `values` are that one, be it null: of a damaged range the offset may be unknown."""
+    return pc.is_null(values) if value is None else pc.fill_null(pc.equal(values, value), False)
+
+
+def _writer(
+    writers: dict[tuple[str, object], Any], out: Path, cluster: str | None, number: int | None, table: Any
+) -> Any:
+    key = (UNKNOWN if cluster is None else cluster, UNKNOWN if number is None else number)
     if key not in writers:
-        directory = out / f"cluster={key[0]}" / f"bucket={number}"
+        directory = out / f"cluster={key[0]}" / f"bucket={key[1]}"
         directory.mkdir(parents=True)
         schema = pa.schema([field for field in table.schema if field.name != "cluster"])
         writers[key] = pq.ParquetWriter(directory / "part-0.zstd.parquet", schema, compression="zstd")

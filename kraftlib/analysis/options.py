@@ -119,7 +119,8 @@ class ReadOptions:
     pushdown: bool = False
     """Let Spark's filters prune. Sound for one query of a DataFrame only: see `kraftlib.spark.lookup`."""
     about: frozenset[Entity] | None = None
-    """Keep records of Kafka's metadata about these things only, topics by their ids: `broker:3,config:TOPIC:events`."""
+    """Keep records of Kafka's metadata about these things only, topics by their ids: `broker:3,config:TOPIC:events`; or
+    a JSON list, as `["quota:client-id=a,user=b"]`."""
     at_offset: int | None = None
     """For reports: the state before this offset."""
     at_timestamp: int | None = None
@@ -301,7 +302,9 @@ def _decode(text: str) -> str | None:
 def _about(text: str) -> frozenset[Entity]:
     from kraftlib.analysis.entities import parse_entity
 
-    return frozenset(map(parse_entity, _names(text)))
+    is_list = text.lstrip().startswith("[")
+    names = _listed(text, 'expected names, or a JSON list of them, as ["topic:a"]') if is_list else _names(text)
+    return frozenset(map(parse_entity, names))
 
 
 def pin_text(pins: Sequence[tuple[str, int]]) -> str:
@@ -317,13 +320,17 @@ def _pin(text: str) -> tuple[tuple[str, int], ...]:
 
 
 def _paths(text: str) -> tuple[str, ...]:
+    return _listed(text, 'expected a JSON list of paths, as ["/a", "/b"]')
+
+
+def _listed(text: str, expected: str) -> tuple[str, ...]:
     try:
-        paths = json.loads(text)
+        names = json.loads(text)
     except ValueError:
-        paths = None
-    if not isinstance(paths, list) or not paths or not all(isinstance(one, str) and one for one in paths):
-        raise ValueError('expected a JSON list of paths, as ["/a", "/b"]')
-    return tuple(paths)
+        names = None
+    if not isinstance(names, list) or not names or not all(isinstance(one, str) and one for one in names):
+        raise ValueError(expected)
+    return tuple(names)
 
 
 def _storage(text: str) -> dict[str, str]:

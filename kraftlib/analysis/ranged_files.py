@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 from typing import Any, Final
+from urllib.parse import quote
 
 from pyarrow import fs as arrow_fs
 
@@ -95,6 +96,14 @@ def filesystem(root: str) -> Any:
     if not root:
         return arrow_fs.LocalFileSystem()
     return from_uri(root)[0]
+
+
+def named(root: str, path: str) -> str:
+    """Return what names a path below `root` to a reader: itself if local, else a URI with the options of `root`."""
+    if not root:
+        return path
+    uri, mark, options = root.partition("?")
+    return uri.rstrip("/") + quote(path[len(from_uri(root)[1].rstrip("/")) :]) + mark + options
 
 
 def from_uri(uri: str) -> tuple[Any, str]:

@@ -13,6 +13,7 @@ from kraftlib.analysis.entities import (
     types_about,
     wanted_entities,
 )
+from kraftlib.analysis.options import parse_options
 from kraftlib.errors import ConfigError
 from kraftlib.metadata import RECORDS, ConfigRecord, encode_record
 
@@ -48,7 +49,17 @@ def test_a_value_is_about_what_it_says_and_foreign_bytes_are_about_nothing() -> 
 def test_the_types_about_a_kind_are_those_whose_records_are() -> None:
     assert types_about("topic") == {2, 3, 5, 9}
     assert types_about("config") == {4}
-    assert option_text([Entity("topic", "b"), Entity("broker", "1")]) == "broker:1,topic:b"
+
+
+def test_the_option_about_names_what_is_meant_whatever_is_in_a_name() -> None:
+    wanted = {Entity("topic", "b"), Entity("quota", "client-id=a,user=b"), Entity("user", " CN=é, O=x ")}
+    assert parse_options({"path": "/x", "about": option_text(wanted)}).about == wanted
+    assert parse_options({"path": "/x", "about": "broker:3, topic:b"}).about == {
+        Entity("broker", "3"),
+        Entity("topic", "b"),
+    }
+    with pytest.raises(ConfigError, match="or a JSON list of them"):
+        parse_options({"path": "/x", "about": '["topic:b"'})
 
 
 @pytest.mark.parametrize("text", ["topic", "topic:", "table:x", ""])

@@ -36,3 +36,15 @@ def test_what_exists_is_left_alone_and_a_bucket_holds_something(tmp_path: Path) 
         to_parquet(NODE, tmp_path)
     with pytest.raises(ConfigError, match="bucket=0"):
         to_parquet(NODE, tmp_path / "out", bucket=0)
+
+
+def test_a_damaged_range_of_unknown_offsets_has_its_row_too(tmp_path: Path) -> None:
+    (path,) = write_log(tmp_path / "topic-0", [values_batch([b"v"])])
+    path.write_bytes(b"\1" * 300)
+    options = {"mode": "PERMISSIVE", "contiguous": False}
+    expected = read_table(tmp_path / "topic-0", **options)
+    assert expected["offset"].to_pylist() == [None]
+
+    assert to_parquet(tmp_path / "topic-0", tmp_path / "out", **options) == 1
+    (written,) = tmp_path.glob("out/cluster=*/bucket=__HIVE_DEFAULT_PARTITION__/*.parquet")
+    assert pq.ParquetFile(written).read()["problem"].to_pylist() == expected["problem"].to_pylist()

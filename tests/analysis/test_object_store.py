@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from kraftlib.analysis.audit import audit
 from kraftlib.analysis.reading import options_of, read_table
 from kraftlib.analysis.splits import plan
-from tests.analysis.logs import values_batch, write_log
+from kraftlib.types import OffsetAndEpoch
+from tests.analysis.logs import values_batch, write_log, write_snapshot
 from tests.analysis.object_store import BUCKET, object_store
 from tests.captured import DATA
 
@@ -66,3 +69,15 @@ def test_a_segment_is_cut_without_a_look_at_it_and_read_in_parts_that_begin_at_b
         assert not [asked for asked in ranges if asked.startswith(path.name)]
         read = read_table(uri(place), maxPartitionBytes=40_000, columns="offset")
         assert read["offset"].to_pylist() == list(range(200))
+
+
+def test_replicas_in_a_store_are_compared_with_their_checkpoints(tmp_path: Path) -> None:
+    shutil.copytree(DATA / "kafka-4.3.1", tmp_path / "a cluster")
+    with object_store(tmp_path) as (place, _):
+        assert audit(uri(place)).findings == ()
+        wrong = tmp_path / "a cluster" / "n4" / "__cluster_metadata-0"
+        write_snapshot(wrong, [], at=OffsetAndEpoch(offset=272, epoch=4))
+        local, stored = audit(tmp_path), audit(uri(place))
+        assert [finding.kind for finding in stored.findings] == [finding.kind for finding in local.findings]
+        assert [finding.what for finding in stored.findings] == [finding.what for finding in local.findings]
+        assert len(stored.findings) == 1
