@@ -20,8 +20,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-import attrs
-
 from kraftlib.errors import ConfigError, KraftError, OutcomeUnknownError, ReplicaFailedError
 from kraftlib.types import Epoch, Offset
 
@@ -238,22 +236,3 @@ def again(failure: ReplicaFailedError) -> ReplicaFailedError:
     copy = ReplicaFailedError(str(failure))
     copy.__cause__ = failure.__cause__
     return copy
-
-
-@attrs.frozen
-class Signal:
-    """A promise that only wants to know when. It may be settled on the callers' loop, so it calls back to ours."""
-
-    _call: Callable[[], object]
-
-    def done(self) -> bool:
-        """Never: it may be told any number of times."""
-        return False
-
-    def set_result(self, result: Any, /) -> None:
-        """Call."""
-        self._call()
-
-    def set_exception(self, exception: BaseException, /) -> None:
-        """Call."""
-        self._call()

@@ -10,14 +10,14 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack, ExitStack, suppress
 from functools import partial
 from typing import Any
 
 from kraftlib.config import RaftConfig
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.voters import VoterSet
-from kraftlib.errors import ClosedError, ReplicaFailedError
+from kraftlib.errors import ClosedError, KraftError, ReplicaFailedError
 from kraftlib.proposals.forwarding import Proposals
 from kraftlib.proposals.taking import ProposalServer
 from kraftlib.records.serde import JsonSerde, RecordSerde
@@ -40,7 +40,7 @@ from kraftlib.runtime.opening import Opened
 from kraftlib.runtime.router import Router
 from kraftlib.runtime.snapshots.holds import RetentionHold
 from kraftlib.runtime.snapshots.writing import OpenSnapshot
-from kraftlib.runtime.waiters import Appended, Post, Promise, Signal, again
+from kraftlib.runtime.waiters import Appended, Post, Promise, again
 from kraftlib.security.audit import AuditLog
 from kraftlib.security.audited import subject_of
 from kraftlib.types import Endpoint, Epoch, LeaderAndEpoch, Offset, OffsetAndEpoch, ReplicaId
@@ -390,10 +390,11 @@ class Node:
 
     async def _finish_appends(self) -> None:
         """Wait until everybody who waits was told."""
-        told = asyncio.Event()
-        self.waiters.when_settled(Signal(lambda: self._loop.call_soon_threadsafe(told.set)))
+        told = self.engine_first.future()  # not of the callers' loop, which may have ended
+        self.waiters.when_settled(told)
         self.applier.wake()
-        await told.wait()
+        with suppress(KraftError):  # the leadership was lost, or the state machine has failed
+            await told
 
     async def _end_of_leadership(self) -> None:
         if self._handed_over is not None and self.executor.failure is None:

@@ -55,6 +55,21 @@ async def test_a_client_that_got_no_thread_can_be_closed(monkeypatch: pytest.Mon
         await client.close()
 
 
+def test_a_close_does_not_wait_for_a_loop_that_has_ended(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody waits for an append there."""
+    config = RaftConfig(node_id=1, voters=(StaticVoter(1, PLACE),), engine="thread", **SETTINGS)
+    client: RaftClient[bytes] = RaftClient(config, transport=MemoryTransport(MemoryHub(), PLACE))
+
+    async def begin() -> None:
+        await client.start()
+        await client.wait_for_leader(timeout_ms=10_000)
+        await client.append_one(b"value")
+
+    asyncio.run(begin())
+    asyncio.run(client.close())
+    assert "did not end within" not in caplog.text
+
+
 class GatedTransport(MemoryTransport):
     def __init__(self, *, start: Gate, close: Gate) -> None:
         super().__init__(MemoryHub(), PLACE)
