@@ -73,14 +73,22 @@ class Waker:
         return len(data)
 
 
+class Socket:
+    """Stands for the socket to ZooKeeper."""
+
+    def close(self) -> None:
+        """Do nothing. Patroni closes it so that kazoo connects anew with other times; there are none here."""
+
+
 class Connection:
     """The connection of a client. `connect` makes an access to its hosts."""
 
     def __init__(self, client: Any, connect: Callable[[], ClientAccess]) -> None:
         self._client = client
-        self._connect = connect
+        self._new_access = connect
         self._accesses: weakref.WeakSet[ClientAccess] = weakref.WeakSet()
         self._write_sock: Waker | None = None
+        self._socket = Socket()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._home = Home()
         self._threads: list[Any] = []
@@ -116,6 +124,12 @@ class Connection:
         if self._write_sock is not None:
             self._write_sock.is_closed = True
         self._write_sock = None
+
+    def _connect(self, *arguments: Any) -> tuple[int, int]:
+        """Return the times, in ms, that a connection may be silent and may take to be made. Nothing here asks for them:
+        Patroni calls this from a function of its own that it puts in its place."""
+        ttl_ms = self._client._session_timeout
+        return silence_ms(ttl_ms), ttl_ms
 
     def check_process(self) -> None:
         """Raises: ClosedError, in a fork of the process that has started it, where no thread would answer."""
@@ -201,7 +215,7 @@ class Connection:
                 self._has_session = False
 
     def _access(self) -> ClientAccess:
-        access = self._connect()
+        access = self._new_access()
         self._accesses.add(access)
         return access
 

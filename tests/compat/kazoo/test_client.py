@@ -249,3 +249,21 @@ def test_what_protects_nothing_says_so_once(cluster: Cluster, caplog: pytest.Log
     assert [record.message for record in caplog.records if "no effect" in record.message] == [
         "ACLs and add_auth have no effect: kraftlib authorizes connections, by their role, and not nodes"
     ]
+
+
+def test_what_patroni_does_to_the_connection(cluster: Cluster) -> None:
+    """Before it starts the client it wraps the function in which kazoo agrees on times; later it closes the socket."""
+    client = KazooClient(hosts=",".join(server.address for server in cluster), timeout=6)
+    connection: Any = client._connection
+    agreed = connection._connect
+    connection._connect = lambda *arguments: (1_000, agreed(*arguments)[1])
+    client.start(timeout=PATIENCE_S)
+    try:
+        connection._socket.close()
+        client.create("/patroni", b"leader", ephemeral=True)
+        client._session_timeout = 4_000
+        client.restart()
+        until(lambda: client.exists("/patroni") is None)  # its session has ended with the old times
+    finally:
+        client.stop()
+        client.close()
