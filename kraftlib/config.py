@@ -17,6 +17,7 @@ import attrs
 
 from kraftlib.environment import check_others, names_set, table_from_environment
 from kraftlib.errors import ConfigError
+from kraftlib.frozen import immutable
 from kraftlib.plain_values import StaticVoter as StaticVoter
 from kraftlib.plain_values import from_plain, from_plain_or_built, nearest, types_of
 from kraftlib.security.access import AccessConfig
@@ -55,7 +56,7 @@ def _is_socket(_: object, attribute: attrs.Attribute[Path | None], value: Path |
             raise ConfigError(f"{attribute.name}: {error}") from error
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class RaftConfig:
     """Identity, addresses, timeouts and limits of one replica. Each option is a keyword.
 

@@ -13,6 +13,7 @@ from typing import Final
 import attrs
 
 from kraftlib.errors import ConfigError
+from kraftlib.frozen import immutable
 
 ReplicaId = int
 """Number of a replica, >= 0. On the wire -1 stands for "none"; in memory that is None."""
@@ -121,7 +122,7 @@ BOOTSTRAP_SNAPSHOT: Final = OffsetAndEpoch(epoch=0, offset=0)
 """Id of the checkpoint with which a dynamic quorum is formatted: it holds the first voters and is never sent."""
 
 
-@attrs.frozen
+@immutable
 class OffsetRange:
     """Records [start_offset, end_offset)."""
 
@@ -129,7 +130,7 @@ class OffsetRange:
     end_offset: Offset
 
 
-@attrs.frozen
+@immutable
 class LeaderAndEpoch:
     """The leader of an epoch; `leader_id` is None while none is known."""
 
@@ -137,7 +138,7 @@ class LeaderAndEpoch:
     epoch: Epoch
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class ElectionState:
     """The state on which the next election depends; it is durable before any message tells it (`quorum-state`).
 

@@ -29,7 +29,7 @@ import attrs
 from kraftlib.codec.reader import BYTES_MAX, MAX_ELEMENTS
 from kraftlib.codec.versions import NO_VERSIONS, Versions, parse_versions
 from kraftlib.errors import ensure
-from kraftlib.frozen import frozen
+from kraftlib.frozen import frozen, immutable
 from kraftlib.types import ZERO_UUID
 
 Kind = Literal["request", "response", "header", "data", "metadata"]
@@ -38,7 +38,7 @@ _KEY: Final = "kraftlib"
 _LONG_BYTES: Final = 32
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class Declaration:
     """The declaration of one field."""
 

@@ -17,11 +17,10 @@ import uuid
 from collections.abc import Callable
 from typing import Any, Final
 
-import attrs
-
 from kraftlib.codec.reader import BYTES_MAX, MAX_ELEMENTS, Reader
 from kraftlib.codec.varint import write_uvarint
 from kraftlib.errors import LocalProtocolError, RemoteProtocolError
+from kraftlib.frozen import immutable
 
 Read = Callable[[Reader], Any]
 Write = Callable[[Any, bytearray], None]
@@ -37,7 +36,7 @@ _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 
 
-@attrs.frozen
+@immutable
 class FieldCodec:
     """Reads and writes one value."""
 

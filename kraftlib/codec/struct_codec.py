@@ -17,14 +17,13 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
-import attrs
-
 from kraftlib.codec import field_types
 from kraftlib.codec.declarations import Declaration, Message, Struct, declared_fields
 from kraftlib.codec.field_types import FieldCodec
 from kraftlib.codec.reader import Reader
 from kraftlib.codec.varint import encode_uvarint, write_uvarint
 from kraftlib.errors import LocalProtocolError, RemoteProtocolError
+from kraftlib.frozen import immutable
 
 MAX_TAGS: Final = 1024
 """Tagged fields of one struct; Kafka's own have at most nine."""
@@ -36,7 +35,7 @@ Read = Callable[[Reader], Any]
 Write = Callable[[Any, bytearray], None]
 
 
-@attrs.frozen
+@immutable
 class _Field:
     name: str
     declaration: Declaration
@@ -44,7 +43,7 @@ class _Field:
     codec: FieldCodec
 
 
-@attrs.frozen
+@immutable
 class _Step:
     """A field of its own, or neighbours that are read and written together: then `names` says which, and values are
     tuples."""

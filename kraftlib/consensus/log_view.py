@@ -14,13 +14,14 @@ import attrs
 
 from kraftlib.consensus.voters import History, VoterSet
 from kraftlib.errors import InvariantError
+from kraftlib.frozen import define, immutable
 from kraftlib.records.batch import Batch
 from kraftlib.records.control import decode_control
 from kraftlib.records.control_messages import KRaftVersionRecord, VotersRecord
 from kraftlib.types import BOOTSTRAP_SNAPSHOT, Epoch, EpochStart, Offset, OffsetAndEpoch, OffsetRange
 
 
-@attrs.frozen
+@immutable
 class Valid:
     """The follower's log is a prefix of ours."""
 
@@ -28,21 +29,21 @@ class Valid:
 VALID = Valid()
 
 
-@attrs.frozen
+@immutable
 class Diverging:
     """The follower's log leaves ours: it must truncate to the end of `end.epoch`, `end.offset` here."""
 
     end: OffsetAndEpoch
 
 
-@attrs.frozen
+@immutable
 class NeedsSnapshot:
     """The follower's position lies before our log."""
 
     snapshot_id: OffsetAndEpoch
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class LogView:
     """The log of this replica, as far as the core knows it."""
 

@@ -12,7 +12,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 import attrs
 
 from kraftlib.codec.declared import Message
-from kraftlib.frozen import frozen
+from kraftlib.frozen import define, frozen
 from kraftlib.types import Endpoint, Epoch, OffsetAndEpoch, ReplicaId
 
 BACKOFF_MAX_MS: Final = 500
@@ -74,7 +74,7 @@ class Outstanding(Generic[RequestT]):
     """Of a Fetch to the leader: its question. None for a Fetch that only asks who leads."""
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class OutstandingRequests:
     """The outstanding requests, and the destinations that are left alone for a while."""
 

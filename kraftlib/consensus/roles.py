@@ -13,6 +13,7 @@ from typing import Final
 import attrs
 
 from kraftlib.consensus.voters import Tally, Voter, VoterSet
+from kraftlib.frozen import define, immutable
 from kraftlib.types import Endpoint, Epoch, Offset, OffsetAndEpoch, ReplicaId, ReplicaKey
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
 from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest, RemoveRaftVoterRequest
@@ -50,7 +51,7 @@ Endpoints = Mapping[str, Endpoint]
 """Where a replica is reached, by upper-case listener name."""
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class Unattached:
     """Knows of no leader that it could fetch from."""
 
@@ -62,7 +63,7 @@ class Unattached:
     """None for an observer, which never stands."""
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class Prospective:
     """Asks whether it would be elected, without disturbing a leader (pre-vote, KIP-996)."""
 
@@ -85,7 +86,7 @@ class Prospective:
     tally: Tally
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class Candidate:
     """Stands for an epoch of its own, having voted for itself."""
 
@@ -94,7 +95,7 @@ class Candidate:
     tally: Tally
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class Progress:
     """The progress of one replica, as its Fetches tell (KIP-595, DescribeQuorum; KIP-836)."""
 
@@ -135,7 +136,7 @@ class Progress:
         self.end_offset = offset
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class ParkedFetch:
     """A Fetch that the leader had nothing to answer with, kept until it has, or until its time is up."""
 
@@ -150,7 +151,7 @@ class ParkedFetch:
     """None where it does not say."""
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class WaitingObservers:
     """The Fetches of observers that are told in rounds (`observer_rounds`), who has waited longest first."""
 
@@ -180,7 +181,7 @@ class WaitingObservers:
         self.round_due_ms = min(self.round_due_ms or due_ms, due_ms)
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class VoterChange:
     """The one Add or Remove of a voter that is under way (KIP-853)."""
 
@@ -195,7 +196,7 @@ class VoterChange:
     """Of its Voters record, once that is appended."""
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class Transfer:
     """Leadership is to go to this voter, as soon as it has everything."""
 
@@ -203,7 +204,7 @@ class Transfer:
     deadline_ms: int
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class PreferredVoter:
     """A voter that is wanted as leader, as it has said itself."""
 
@@ -212,7 +213,7 @@ class PreferredVoter:
     """Not before, leadership is handed to it."""
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class ReadRound:
     """Voters are asked whether this replica still leads; if so, `offset` was committed when the round began."""
 
@@ -224,7 +225,7 @@ Presented = tuple[FetchResponse.LeaderIdAndEpoch, tuple[FetchResponse.NodeEndpoi
 """The leader and its endpoints, as an answer to a Fetch names them."""
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class Leader:
     """Writes, and counts what the others have."""
 
@@ -264,7 +265,7 @@ class Leader:
     that. It is the same in all of them, and made once."""
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class Download:
     """A snapshot on its way from the leader. The received bytes outlive the leader, and this replica's process.
 
@@ -317,7 +318,7 @@ class Link(enum.Enum):
     """A new one was refused, too: the leader is taken for dead."""
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class Follower:
     """Fetches from the leader of its epoch."""
 
@@ -358,7 +359,7 @@ class Follower:
             self.heard = Heard.NOTHING
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class Resigned:
     """Led this epoch and does so no more; tells the voters, and may neither vote nor lead again in it."""
 

@@ -26,6 +26,7 @@ from kraftlib.consensus.roles import (
     WaitingObservers,
 )
 from kraftlib.consensus.voters import VoterSet
+from kraftlib.frozen import define, immutable
 from kraftlib.types import (
     LAST_EPOCH_TO_STAND_IN,
     ElectionState,
@@ -55,7 +56,7 @@ WARNINGS_MAX: Final = 200
 replica."""
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class Read:
     """A pending read: of a caller of this replica, or of another replica (`remote`)."""
 
@@ -66,7 +67,7 @@ class Read:
     """The round, or question to the leader, that it is part of; 0: it waits for the next one."""
 
 
-@attrs.define
+@define
 class Amnesia:
     """The part of a lost election state that is known again (`kraftlib.consensus.repair`)."""
 
@@ -76,7 +77,7 @@ class Amnesia:
     """The latest epoch in which the end of the log of a leader that knows its high watermark was reached."""
 
 
-@attrs.frozen
+@immutable
 class HandOver:
     """Leadership was handed to a voter that is to lead in our place."""
 
@@ -85,7 +86,7 @@ class HandOver:
     """The number of hand-overs in a row, each soon after the one before: it did not lead for long, or not at all."""
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class Filling:
     """The repair of the first hole of the log, as far as it is filled (`kraftlib.consensus.repair`)."""
 
@@ -97,7 +98,7 @@ class Filling:
     is_writing: bool = False
 
 
-@attrs.frozen
+@immutable
 class StateDigest:
     """A hash of the state of a state machine, and the version of the form in which it was written."""
 
@@ -109,7 +110,7 @@ class StateDigest:
         return self.snapshot_version == other.snapshot_version
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class Quarantine:
     """The state of this replica differs from that of a majority (`extensions.state_digests`)."""
 
@@ -119,7 +120,7 @@ class Quarantine:
     """A snapshot that heals it is stored, and is being loaded."""
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class Digests:
     """The known digests of the states of this replica and of others (`extensions.state_digests`)."""
 
@@ -149,7 +150,7 @@ class Digests:
     """The number of times that this replica was quarantined in this life."""
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class Upstreams:
     """The way by which news of the leader comes to this replica (`extensions.upstreams`)."""
 
@@ -168,7 +169,7 @@ class Upstreams:
     """The newest time of which we have everything that was committed then; None: of none yet."""
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class Downstream(WaitingObservers):
     """The observers that fetch from this replica though it does not lead (`extensions.downstream`)."""
 
@@ -180,7 +181,7 @@ class Downstream(WaitingObservers):
     """Our high watermark at the last Fetch of each."""
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class ReplicaState:
     """Memory of the core. Changed by the handlers of one event at a time.
 

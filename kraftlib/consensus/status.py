@@ -9,10 +9,11 @@ import attrs
 from kraftlib.consensus.roles import Leader, Progress, Role
 from kraftlib.consensus.state import ReplicaState
 from kraftlib.consensus.voters import VoterSet
+from kraftlib.frozen import immutable
 from kraftlib.types import Epoch, Offset, ReplicaId, ReplicaKey
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class ReplicaProgress:
     """The progress of one replica, as its leader sees it. Times are of the clock that the core is told."""
 
@@ -22,7 +23,7 @@ class ReplicaProgress:
     last_caught_up_ms: int | None
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class QuorumStatus:
     """This replica and its quorum, as it knows them at one moment."""
 

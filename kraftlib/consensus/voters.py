@@ -13,6 +13,7 @@ import attrs
 
 from kraftlib.config import StaticVoter
 from kraftlib.errors import InvariantError, ensure
+from kraftlib.frozen import define, immutable
 from kraftlib.records.control import check_voters
 from kraftlib.records.control_messages import VotersRecord
 from kraftlib.types import ZERO_UUID, Endpoint, Offset, ReplicaId, ReplicaKey
@@ -20,7 +21,7 @@ from kraftlib.types import ZERO_UUID, Endpoint, Offset, ReplicaId, ReplicaKey
 T = TypeVar("T")
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class Voter:
     """One voter: its key, its endpoints by upper-case listener name, and the kraft.versions that it supports."""
 
@@ -35,7 +36,7 @@ def listeners_of(endpoints: Mapping[str, Endpoint], kind: Callable[..., T]) -> t
     return tuple(kind(name=name, host=place.host, port=place.port) for name, place in endpoints.items())
 
 
-@attrs.frozen
+@immutable
 class VoterSet:
     """The voters of a quorum, ascending by id; an id stands there once at most.
 
@@ -224,7 +225,7 @@ def majority_offset(end_offsets: Iterable[Offset]) -> Offset:
     return ordered[len(ordered) // 2]
 
 
-@attrs.define
+@define
 class Tally:
     """Votes of one election, by the voters at its start; each voter counts once, even if its vote is sent twice."""
 

@@ -6,14 +6,13 @@ An observer of a Kafka cluster gets `TopicRecord`s and their like. A record of a
 
 from __future__ import annotations
 
-import attrs
-
 from kraftlib.codec.declarations import Message
 from kraftlib.errors import ConfigError, LocalProtocolError
+from kraftlib.frozen import immutable
 from kraftlib.metadata.frame import UnknownRecordError, decode_record, encode_record
 
 
-@attrs.frozen
+@immutable
 class UnknownRecord:
     """A record of a type or version that this release does not know."""
 

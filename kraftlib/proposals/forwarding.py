@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-import attrs
-
 from kraftlib.errors import (
     BacklogFullError,
     ClosedError,
@@ -18,6 +16,7 @@ from kraftlib.errors import (
     RecordTooLargeError,
     RemoteProtocolError,
 )
+from kraftlib.frozen import define
 from kraftlib.proposals.groups import Answer, Forwarded, Groups
 from kraftlib.proposals.outcomes import ELSEWHERE, decode_results, error_of
 from kraftlib.proposals.ports import LocalReplica, Proposed, UnansweredError
@@ -30,7 +29,7 @@ PAUSE_S: Final = 0.02
 """Pause before the leader is looked for again, if no other leader becomes known meanwhile."""
 
 
-@attrs.define
+@define
 class _Attempts:
     """The attempts at one append so far."""
 
@@ -55,7 +54,7 @@ class _Attempts:
         return OutcomeUnknownError(text, base_offset=place.base_offset, epoch=place.epoch)
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Begun:
     """A first attempt that is under way; `Proposals.begin` makes it."""
 

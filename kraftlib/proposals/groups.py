@@ -15,9 +15,8 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-import attrs
-
 from kraftlib.errors import KraftError
+from kraftlib.frozen import define
 from kraftlib.proposals.outcomes import is_result
 from kraftlib.proposals.ports import APPLIED, LocalReplica, UnansweredError
 from kraftlib.types import Epoch, Offset
@@ -49,7 +48,7 @@ Outcome = Answer | UnansweredError | KraftError | None
 another one became known, which may be asked in its place."""
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Forwarded:
     """One append that is forwarded."""
 

@@ -21,6 +21,7 @@ from typing import Final
 import attrs
 
 from kraftlib.errors import BacklogFullError, ConfigError, InvariantError, NotLeaderError, RecordTooLargeError
+from kraftlib.frozen import define
 from kraftlib.records.batch import CONTROL, HEADER_SIZE, Batch, assemble, encode_batch
 from kraftlib.records.control import ControlRecord, encode_control_block
 from kraftlib.records.serde import as_bytes
@@ -32,7 +33,7 @@ BACKLOG_MAX_BYTES: Final = 64 * 1024 * 1024
 UNDRAINED_MAX_BATCHES: Final = 10
 
 
-@attrs.define
+@define
 class _Completed:
     """A batch to which nothing is added any more; `block` holds control records, `values` anything else."""
 

@@ -19,13 +19,12 @@ import random as chance
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import attrs
-
 from kraftlib.config import RaftConfig
 from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.replica import Replica
 from kraftlib.errors import CorruptBatchError, ReplicaFailedError
+from kraftlib.frozen import immutable
 from kraftlib.records.serde import RecordSerde
 from kraftlib.runtime.applier import Applier
 from kraftlib.runtime.background import Background
@@ -53,7 +52,7 @@ def _nothing(*_: object) -> None:
     pass
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class Surroundings:
     """Time, threads, network and chance of a replica: everything below it but its stores."""
 
@@ -65,7 +64,7 @@ class Surroundings:
     random: chance.Random
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class Application:
     """The application on a replica. `post` has the promises of callers settled where they wait."""
 
@@ -75,7 +74,7 @@ class Application:
     post: Post = call_here
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class Owner:
     """Calls to the owner of a replica."""
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Protocol, runtime_checkable
 
-import attrs
-
+from kraftlib.frozen import immutable
 from kraftlib.records.batch import Batch
 from kraftlib.storage.damage.scrub import ScrubFinding
 from kraftlib.storage.interface import (
@@ -44,7 +43,7 @@ class DoubtfulLog(Protocol):
         ...
 
 
-@attrs.frozen
+@immutable
 class Capabilities:
     """The log as each of the optional protocols; None where it does not keep that one."""
 

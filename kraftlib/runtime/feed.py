@@ -3,15 +3,14 @@ stopped."""
 
 from __future__ import annotations
 
-import attrs
-
 from kraftlib.errors import ReplicaFailedError
+from kraftlib.frozen import define
 from kraftlib.runtime.committed import BatchReader, LoadedSnapshot
 from kraftlib.runtime.listener import Listener
 from kraftlib.types import LeaderAndEpoch, Offset, OffsetAndEpoch
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Feed:
     """Where one listener stands."""
 

@@ -16,6 +16,7 @@ from kraftlib.config import RaftConfig
 from kraftlib.consensus.log_view import LogView
 from kraftlib.consensus.voters import VoterSet
 from kraftlib.errors import ConfigError, CorruptBatchError, ElectionStateLostError
+from kraftlib.frozen import immutable
 from kraftlib.records.batch import Batch
 from kraftlib.records.control import decode_control_batch
 from kraftlib.records.control_messages import KRaftVersionRecord, LeaderChangeMessage
@@ -38,7 +39,7 @@ MEMORY_CLUSTER_ID: Final = "memory"
 SCAN_BYTES: Final = 8 * 1024 * 1024
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class Opened:
     """The stores of a replica, its identity, and the voters and epochs in its log."""
 

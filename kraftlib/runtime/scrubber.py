@@ -11,9 +11,8 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-import attrs
-
 from kraftlib.errors import CorruptBatchError
+from kraftlib.frozen import define
 from kraftlib.runtime.capabilities import capabilities_of
 from kraftlib.runtime.disk import Disk
 from kraftlib.storage.damage.scrub import ScrubFinding
@@ -27,7 +26,7 @@ FIRST_AFTER_MS: Final = 600_000
 """The first scrub of a process waits at least so long, so that it does not slow down the start."""
 
 
-@attrs.define
+@define
 class ScrubCounts:
     """Work of the scrubs since the start of the process."""
 

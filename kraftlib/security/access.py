@@ -35,6 +35,7 @@ from typing import Any, Final
 import attrs
 
 from kraftlib.errors import ConfigError
+from kraftlib.frozen import immutable
 from kraftlib.types import UNIX, socket_path
 
 KAFKAS_NOBODY: Final = "User:ANONYMOUS"
@@ -102,7 +103,7 @@ def _is_a_word_for_nobody(_: object, attribute: attrs.Attribute[Any], value: str
         raise ConfigError(f"{attribute.name}={value!r} must be one of {', '.join(ANONYMOUS)}")
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class AccessConfig:
     """The roles of principals: the table `[access]`. Each list has principals as `Peer.principals` writes them."""
 

@@ -21,8 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final, Generic, Protocol, TypeVar
 
-import attrs
-
+from kraftlib.frozen import immutable
 from kraftlib.security.limits import TcpLimits
 
 
@@ -64,7 +63,7 @@ class Seat(Protocol):
 S = TypeVar("S", bound=Seat)
 
 
-@attrs.frozen
+@immutable
 class Place(Generic[S]):
     """A slot for a newcomer."""
 

@@ -43,6 +43,7 @@ from typing import Any, Final
 import attrs
 
 from kraftlib.errors import ConfigError
+from kraftlib.frozen import define, immutable
 from kraftlib.security.audited import has_line, is_done, outcome_of, subject_of
 from kraftlib.types import ReplicaId
 from kraftlib.wire.apis import PrivateApiKey
@@ -77,7 +78,7 @@ APPLICATION: Final = ("application",)
 LOCAL: Final = "local"
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class Sender:
     """The sender of a request."""
 
@@ -86,7 +87,7 @@ class Sender:
     forwarded_by: str = ""
 
 
-@attrs.define(kw_only=True, eq=False)
+@define(kw_only=True, eq=False)
 class AuditLog:
     """Writes the lines of one replica. `path` None: to the logger only. `clock` is in seconds."""
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-import attrs
-
+from kraftlib.frozen import immutable
 from kraftlib.types import ZERO_UUID, Endpoint, uuid_text
 from kraftlib.wire.apis import ApiKey, ErrorCode, PrivateApiKey, error_name
 
@@ -137,7 +136,7 @@ def _nothing(message: Any) -> list[Any]:
     return []
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class Audited:
     """The reading of one request and of its answer."""
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import attrs
 
+from kraftlib.frozen import define, immutable
 from kraftlib.security.access import EVERY_ROLE, INCLUDED, KAFKAS_NOBODY, NO_ROLE, AccessConfig, Role
 from kraftlib.security.identity import is_replica_uri, of_certificate, replica_name, why_not
 from kraftlib.security.sasl import USER_PREFIX
@@ -88,7 +89,7 @@ closes the connection, since CLUSTER_AUTHORIZATION_FAILED stops a replica of Kaf
 nothing else."""
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class Grant:
     """The rights of one peer, from all its principals."""
 
@@ -101,7 +102,7 @@ class Grant:
     """Whether REPLICA is among its roles: this, too."""
 
 
-@attrs.define(kw_only=True, eq=False)
+@define(kw_only=True, eq=False)
 class Authorizer:
     """Judges requests of peers.
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 import attrs
 
 from kraftlib.errors import ConfigError
+from kraftlib.frozen import define, immutable
 from kraftlib.security.identity import certificate_names, why_not
 from kraftlib.security.pem import Part, parts
 from kraftlib.security.tls import TlsConfig
@@ -27,7 +28,7 @@ from kraftlib.types import ReplicaId, is_host, socket_path
 PASSWORD_MAX_BYTES: Final = 1_024
 
 
-@attrs.define
+@define
 class Contexts:
     """The contexts that the next handshakes use; None: plaintext. An application's own ones never change."""
 
@@ -47,7 +48,7 @@ class Contexts:
         return {}
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class Trust:
     """The contexts of a transport, and the servers that may be spoken to."""
 
@@ -87,7 +88,7 @@ class Trust:
         return why_not(names, replica_id, cluster_id=self.cluster_id, unnamed=unnamed)
 
 
-@attrs.frozen
+@immutable
 class Validity:
     """The end of a connection: its certificate has one, and the authorities may change."""
 

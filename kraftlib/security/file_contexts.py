@@ -16,9 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-import attrs
-
 from kraftlib.errors import ConfigError
+from kraftlib.frozen import define, immutable
 from kraftlib.security.contexts import (
     Contexts,
     client_context,
@@ -43,7 +42,7 @@ RETRY_S: Final = 10.0
 """Pause between attempts to use changed files that were refused."""
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class Holder:
     """The replica that a certificate must name."""
 
@@ -55,7 +54,7 @@ class Holder:
     """The principals that may speak as any replica (`[access] replicas`)."""
 
 
-@attrs.frozen
+@immutable
 class Ending:
     """A certificate or a revocation list, and its end in seconds since 1970."""
 
@@ -78,7 +77,7 @@ class Ending:
         return f"{self.what} {word}: put a new one in its place"
 
 
-@attrs.define
+@define
 class _Reminder:
     """Says one thing when it is new, and then once a day."""
 
@@ -167,7 +166,7 @@ class FileContexts(Contexts):
         return "; ".join(map(str, soon))
 
 
-@attrs.frozen
+@immutable
 class _Built:
     """Contexts of both directions, and the endings of their files, that of our own certificate first."""
 

@@ -6,13 +6,14 @@ from typing import Final
 
 import attrs
 
+from kraftlib.frozen import immutable
 from kraftlib.validators import MEBIBYTE, at_least
 
 FRAME_MAX_BYTES: Final = 100 * MEBIBYTE
 """Kafka's `socket.request.max.bytes`."""
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class TcpLimits:
     """Deadlines and caps of a `TcpTransport`. The defaults suit a quorum and its tools; tests make them small."""
 

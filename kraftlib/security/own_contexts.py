@@ -6,9 +6,8 @@ import ssl
 from collections.abc import Mapping
 from typing import Any, Final
 
-import attrs
-
 from kraftlib.errors import ConfigError
+from kraftlib.frozen import immutable
 from kraftlib.security.contexts import Contexts
 from kraftlib.security.file_contexts import FileContexts, Holder
 from kraftlib.security.tls import TlsConfig
@@ -18,7 +17,7 @@ WEAKEST_BITS: Final = 112
 ANONYMOUS: Final = "auth-null"
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class Use:
     """The purpose of the contexts of a replica."""
 

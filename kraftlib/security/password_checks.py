@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, TypeVar
 
-import attrs
+from kraftlib.frozen import define
 
 V = TypeVar("V")
 Then = Callable[[bool | None], None]
@@ -38,7 +38,7 @@ ADDRESSES_MAX: Final = 1_024
 """Addresses that are remembered."""
 
 
-@attrs.define
+@define
 class _Tokens:
     per_s: float
     most: float

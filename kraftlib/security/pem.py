@@ -12,7 +12,7 @@ import re
 import time
 from typing import Final
 
-import attrs
+from kraftlib.frozen import immutable
 
 _BLOCK: Final = re.compile(
     rb"-----BEGIN (?:X509 |TRUSTED )?(CERTIFICATE|CRL)-----([^-]*)-----END (?:X509 |TRUSTED )?\1-----"
@@ -23,7 +23,7 @@ _GENERALIZED_TIME: Final = 0x18
 _TIMES: Final = (_UTC_TIME, _GENERALIZED_TIME)
 
 
-@attrs.frozen
+@immutable
 class Part:
     """A certificate, or a revocation list. Times are in seconds since 1970."""
 

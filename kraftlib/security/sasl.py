@@ -22,6 +22,7 @@ from typing import Any, Final
 import attrs
 
 from kraftlib.errors import ConfigError
+from kraftlib.frozen import immutable
 
 DIGESTS: Final[Mapping[str, str]] = {"SCRAM-SHA-512": "sha512", "SCRAM-SHA-256": "sha256"}
 """The mechanisms of SCRAM, and the digest of each by its name in hashlib."""
@@ -64,7 +65,7 @@ def _passwords(value: object) -> dict[str, str]:
     return {str(name): str(password) for name, password in value.items()}
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class SaslConfig:
     """Authentication of replicas and clients, in both directions, before anything else is said on a connection.
 

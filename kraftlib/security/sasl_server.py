@@ -16,12 +16,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-import attrs
-
 from kraftlib.codec.declarations import Message
 from kraftlib.codec.reader import Buffer
 from kraftlib.codec.versions import Versions
 from kraftlib.errors import ProtocolError
+from kraftlib.frozen import immutable
 from kraftlib.security.sasl import DIGESTS, NAME_MAX
 from kraftlib.security.sasl_users import Login, SaslUsers
 from kraftlib.security.scram import ScramError, ScramServer, ScramVerifier, is_name
@@ -60,7 +59,7 @@ REFUSAL: Final = "Authentication failed: wrong mechanism, user or password"
 """The text that a client is told at any failure."""
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class Check:
     """The password of a client is to be checked, and its next step depends on that."""
 
@@ -70,7 +69,7 @@ class Check:
     """Returns the step. None: it was not looked at, since there are too many."""
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class Step:
     """The reaction to one frame. Exactly one of `pass_on`, `check`, `answer` and `close` says how it is answered."""
 

@@ -23,6 +23,7 @@ from typing import Final
 import attrs
 
 from kraftlib.errors import ConfigError
+from kraftlib.frozen import define
 from kraftlib.security.sasl import DIGESTS, NAME_MAX, PLAIN, REPLICA_PREFIX, SaslConfig
 from kraftlib.security.scram import (
     ITERATIONS_MAX,
@@ -108,7 +109,7 @@ def parse_user_line(line: str) -> tuple[str, str, ScramVerifier]:
     return name, mechanism, ScramVerifier(salt=salt, iterations=iterations, keys=(keys,))
 
 
-@attrs.define(kw_only=True, eq=False)
+@define(kw_only=True, eq=False)
 class SaslUsers:
     """The user of this replica, and those who may log in."""
 

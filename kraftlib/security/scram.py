@@ -27,6 +27,7 @@ from typing import Final
 
 import attrs
 
+from kraftlib.frozen import immutable
 from kraftlib.security.sasl import NAME_MAX
 
 TOKEN_MAX: Final = 64 * 1024
@@ -48,7 +49,7 @@ class ScramError(Exception):
     """The token is malformed, or the proof in it is wrong. The message is for the log of this side only."""
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class Keys:
     """The keys that a server keeps of one password."""
 
@@ -56,7 +57,7 @@ class Keys:
     server_key: bytes = attrs.field(repr=False)
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class ScramVerifier:
     """The data that a server keeps of a user. Several `keys`, of one salt, are several passwords: any of them does."""
 

@@ -7,10 +7,11 @@ from pathlib import Path
 import attrs
 
 from kraftlib.errors import ConfigError
+from kraftlib.frozen import immutable
 from kraftlib.validators import is_bool
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class TlsConfig:
     """Certificate, key and authority of a replica, for connections that it accepts and that it makes.
 

@@ -16,9 +16,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-import attrs
-
 from kraftlib.errors import ConfigError
+from kraftlib.frozen import immutable
 from kraftlib.metadata.config_records import FeatureLevelRecord
 from kraftlib.metadata.frame import encode_record
 from kraftlib.records.control import KRAFT_VERSION_MAX
@@ -61,7 +60,7 @@ def feature_levels(release: str) -> Mapping[str, int]:
 _CONTROLLER: Final = re.compile(r"([0-9]{1,10})@(.+):([A-Za-z0-9_-]{22})", re.ASCII)
 
 
-@attrs.frozen
+@immutable
 class InitialController:
     """One of the first voters of a dynamic quorum."""
 

@@ -12,6 +12,7 @@ from typing import Final
 import attrs
 
 from kraftlib.errors import NotFormattedError, StorageError
+from kraftlib.frozen import immutable
 from kraftlib.storage import files, names
 from kraftlib.storage.election.identity import find_identity
 from kraftlib.storage.lock import DirectoryLock
@@ -24,7 +25,7 @@ _OTHER_TOPIC: Final = re.compile(rb"version: [0-9]{1,4}\s+topic_id: [A-Za-z0-9_-
 _PARTITION_METADATA: Final = f"version: 0\ntopic_id: {uuid_text(METADATA_TOPIC_ID)}".encode("ascii")
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class Claim:
     """A formatted directory that this process owns until it releases the lock."""
 

@@ -16,10 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import attrs
-
 from kraftlib.config import RaftConfig
 from kraftlib.errors import ConfigError, StorageError
+from kraftlib.frozen import immutable
 from kraftlib.storage import files, names
 from kraftlib.storage.bootstrap import (
     DEFAULT_RELEASE,
@@ -43,7 +42,7 @@ from kraftlib.types import BOOTSTRAP_SNAPSHOT, ElectionState, Endpoint, ReplicaI
 _RESERVED_IDS: Final = 100
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class FormattedDirectory:
     """The identity of a formatted directory: its replica, cluster and first voters."""
 
@@ -204,7 +203,7 @@ def _make_partition(partition: Path, *, file_mode: int) -> None:
 # Opening ------------------------------------------------------------------------------------------
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class OpenDirectory:
     """The directory of a replica, owned by this process until the log is closed."""
 

@@ -16,6 +16,7 @@ from threading import Lock
 import attrs
 
 from kraftlib.errors import StorageError, ensure
+from kraftlib.frozen import immutable
 from kraftlib.records.batch import Batch
 from kraftlib.storage.log.batches import ensure_continues, ensure_readable, up_to
 from kraftlib.storage.log.epochs import EpochTable
@@ -23,7 +24,7 @@ from kraftlib.storage.snapshots.in_memory import MemorySnapshotSink, MemorySnaps
 from kraftlib.types import ElectionState, Epoch, EpochStart, Offset, OffsetAndEpoch
 
 
-@attrs.frozen
+@immutable
 class FlushInProgress:
     """The end that a flush in progress will make durable, unless the log is truncated meanwhile."""
 

@@ -20,9 +20,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-import attrs
-
 from kraftlib.errors import ConfigError, StorageError
+from kraftlib.frozen import immutable
 from kraftlib.storage import files, names
 from kraftlib.types import ReplicaId, parse_uuid, uuid_text
 
@@ -34,7 +33,7 @@ _ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ESCAPES: Final = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"} | {c: f"\\{c}" for c in "=:#!"}
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class MetaProperties:
     """The owner of a directory. `directory_id` is None where an old release of Kafka formatted it."""
 

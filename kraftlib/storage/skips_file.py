@@ -15,6 +15,7 @@ from typing import Any, Final
 import attrs
 
 from kraftlib.errors import StorageError
+from kraftlib.frozen import immutable
 from kraftlib.storage import files, names, notes
 from kraftlib.storage.notes import NoteError
 from kraftlib.types import Epoch, Offset
@@ -25,7 +26,7 @@ SKIPS_MAX: Final = 1_000
 REASON_MAX: Final = 500
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class Skip:
     """A record that no listener is given, why, and when that was decided (wall-clock ms).
 

@@ -11,10 +11,9 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Final
 
-import attrs
-
 from kraftlib.codec.declarations import Message
 from kraftlib.codec.versions import Versions
+from kraftlib.frozen import immutable
 
 
 class ApiKey(enum.IntEnum):
@@ -156,7 +155,7 @@ def error_name(code: int) -> str:
     return ErrorCode(code).name if code in _ERROR_CODES else f"error {code}"
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class Api:
     """One request and its response."""
 

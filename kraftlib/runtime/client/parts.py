@@ -7,10 +7,9 @@ import ssl
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import attrs
-
 from kraftlib.config import RaftConfig
 from kraftlib.errors import ConfigError, ReplicaFailedError
+from kraftlib.frozen import immutable
 from kraftlib.records.serde import BytesSerde, RecordSerde
 from kraftlib.runtime.client.node import Node
 from kraftlib.runtime.client.service import Service
@@ -24,7 +23,7 @@ from kraftlib.runtime.waiters import Post
 from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
 
 
-@attrs.frozen(kw_only=True, eq=False)
+@immutable(kw_only=True, eq=False)
 class Parts:
     """The arguments of `RaftClient`, where each is explained. None: kraftlib's own, or nothing."""
 

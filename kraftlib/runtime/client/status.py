@@ -11,12 +11,13 @@ import attrs
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role
 from kraftlib.consensus.status import QuorumStatus, ReplicaProgress
+from kraftlib.frozen import immutable
 from kraftlib.runtime.metrics import RaftMetrics
 from kraftlib.runtime.scrubber import ScrubCounts
 from kraftlib.types import ZERO_UUID, Endpoint, Epoch, Offset, ReplicaId, ReplicaKey, parse_uuid, uuid_text
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class ReplicaStatus:
     """One voter or observer. Fields that only a leader can fill are None elsewhere."""
 
@@ -36,7 +37,7 @@ class ReplicaStatus:
         return _key(self.id, self.directory_id)
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class Status:
     """A replica and its quorum at one moment, as this replica sees it."""
 

@@ -15,11 +15,10 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
-import attrs
-
 from kraftlib.consensus.events import Failure
 from kraftlib.consensus.replica import Replica
 from kraftlib.errors import ClosedError, ConfigError, KraftError, OutcomeUnknownError, TimedOutError, UnsupportedError
+from kraftlib.frozen import define, immutable
 from kraftlib.proposals.groups import TIMEOUT_MS_MAX
 from kraftlib.runtime.own_requests import NoAnswerError, OwnRequests
 from kraftlib.types import METADATA_TOPIC, ZERO_UUID, Endpoint, ReplicaKey
@@ -66,7 +65,7 @@ TIMEOUT_MS: Final = 30_000
 """The timeout in the request to the leader. Kafka's tools say 30 s, too, and no leader heeds it so far."""
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class VoterChangeRequest:
     """A change of the voters, in words and as a message; `done` is the error that says that `key` has it already."""
 
@@ -131,7 +130,7 @@ Ask = Callable[[Any], "asyncio.Future[Any] | None"]
 """Puts a question to the leader; None, while none is known. The answer may be NoAnswerError."""
 
 
-@attrs.define
+@define
 class _Known:
     """The knowledge of the request sender so far; in doubt, a leader may have written the change."""
 

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import attrs
-
 from kraftlib.consensus.extensions.misconfiguration import claimed_id
+from kraftlib.frozen import immutable
 from kraftlib.runtime.net.transport import Peer
 from kraftlib.security.identity import of_certificate, why_not
 from kraftlib.security.sasl import SaslConfig
 from kraftlib.security.unix_users import on_unix_socket
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class Identities:
     """Judges what peers claim, after `kraftlib.security.authorizer` has found that they may speak as replicas at all.
 

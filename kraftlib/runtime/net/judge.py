@@ -12,6 +12,7 @@ from typing import Any, Final
 import attrs
 
 from kraftlib.errors import InvariantError
+from kraftlib.frozen import immutable
 from kraftlib.runtime.net.identity import Identities
 from kraftlib.runtime.net.transport import Peer
 from kraftlib.security.authorizer import OF_REPLICAS, Authorizer
@@ -22,7 +23,7 @@ Authorize = Callable[[Peer, int], bool]
 NOT_BY_THE_APPLICATION: Final = "the application does not allow it"
 
 
-@attrs.frozen
+@immutable
 class Refusal:
     """Why a request is not taken."""
 
@@ -33,7 +34,7 @@ class Refusal:
     """Whether the peer may speak as a replica, and gives the id of another one."""
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class Judge:
     """Judges requests. `handled` are the APIs that the application of this replica answers."""
 

@@ -13,8 +13,7 @@ import contextlib
 import socket
 from typing import Final
 
-import attrs
-
+from kraftlib.frozen import define, immutable
 from kraftlib.runtime.net.framing import LENGTH_BYTES, BadFrameError, describe_bad_frame
 from kraftlib.runtime.net.transport import Peer
 from kraftlib.security.admission import Standing
@@ -30,7 +29,7 @@ ALERT: Final = bytes.fromhex("15 0303 0002 02 46")
 """The answer of TLS to other bytes: a fatal alert, protocol_version. It tells the client what is spoken here."""
 
 
-@attrs.frozen
+@immutable
 class Complaint:
     """Why a connection is closed at its first bytes."""
 
@@ -42,7 +41,7 @@ class Complaint:
     answer: bytes = b""
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class FirstBytes:
     """The rules for the first bytes of a connection."""
 
@@ -80,7 +79,7 @@ def first_bytes(accepted: socket.socket) -> bytes | None:
         return b""
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class Newcomer:
     """A socket, and who has made the connection. It has a slot of the port while it waits for its first bytes."""
 

@@ -24,6 +24,7 @@ from kraftlib.codec.declarations import Message
 from kraftlib.codec.versions import Versions
 from kraftlib.consensus.events import Failure
 from kraftlib.errors import LocalProtocolError, ProtocolError, RemoteProtocolError
+from kraftlib.frozen import define
 from kraftlib.runtime.net import api_versions
 from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.receiver import NetworkReceiver
@@ -42,7 +43,7 @@ HELD_MAX: Final = 1_024
 """Requests to one destination that wait for its versions."""
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class _Line:
     """A connection with a peer, and the facts about the peer that hold while it lasts."""
 

@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-import attrs
-
 from kraftlib.errors import HoldExpiredError
+from kraftlib.frozen import immutable
 from kraftlib.storage.log.holds_file import StoredHold, read_holds, write_holds
 from kraftlib.types import Offset
 
@@ -102,7 +101,7 @@ class Holds(Protocol):
         ...
 
 
-@attrs.frozen
+@immutable
 class HoldStore:
     """Where retention holds outlive a restart; nowhere, if the log is not in the replica's directory."""
 

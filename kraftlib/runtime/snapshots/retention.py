@@ -15,10 +15,9 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-import attrs
-
 from kraftlib.config import RaftConfig
 from kraftlib.errors import ClosedError, ConfigError, CorruptBatchError, KraftError
+from kraftlib.frozen import immutable
 from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.runtime.disk import Disk
 from kraftlib.runtime.pace import unhurried
@@ -35,7 +34,7 @@ KEPT_ON_FULL_DISK: Final = 2
 """The number of snapshots that are kept even when the disk is full: if one is found damaged, another is left."""
 
 
-@attrs.frozen
+@immutable
 class _Facts:
     """Size and timestamp of a stored snapshot. They never change."""
 

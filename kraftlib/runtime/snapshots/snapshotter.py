@@ -11,10 +11,9 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, cast
 
-import attrs
-
 from kraftlib.config import RaftConfig
 from kraftlib.errors import ClosedError, ConfigError, ReplicaFailedError
+from kraftlib.frozen import define
 from kraftlib.records.serde import RecordSerde
 from kraftlib.runtime.committed import CommittedBatch
 from kraftlib.runtime.disk import Disk
@@ -39,7 +38,7 @@ def can_snapshot(machine: StateMachine | None) -> bool:
     )
 
 
-@attrs.define
+@define
 class _Applied:
     """Bytes and records that were applied since the last snapshot."""
 

@@ -13,12 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import attrs
-
 from kraftlib.consensus import actions as act
 from kraftlib.consensus import events as ev
 from kraftlib.consensus.roles import Download
 from kraftlib.errors import CorruptBatchError, StorageError, ensure
+from kraftlib.frozen import define
 from kraftlib.records.control_messages import KRaftVersionRecord
 from kraftlib.records.snapshot_scan import SnapshotScan
 from kraftlib.runtime.capabilities import capabilities_of
@@ -32,7 +31,7 @@ from kraftlib.storage.snapshots.download_files import DownloadFiles, DownloadNot
 from kraftlib.types import OffsetAndEpoch
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class _Incoming:
     """A download, under way or interrupted."""
 

@@ -8,10 +8,9 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, Final
 
-import attrs
-
 from kraftlib.consensus.log_view import LogView
 from kraftlib.errors import ConfigError, StorageError
+from kraftlib.frozen import immutable
 from kraftlib.records.control_messages import VotersRecord
 from kraftlib.records.snapshot import SnapshotReader, SnapshotWriter
 from kraftlib.runtime.pace import unhurried
@@ -26,7 +25,7 @@ PIECE: Final = 64
 """Number of values that are encoded between two looks at the clock."""
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class SnapshotPlan:
     """The plan of a snapshot: everything that must be known before the loop continues."""
 

@@ -16,8 +16,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-import attrs
-
+from kraftlib.frozen import immutable
 from kraftlib.records.batch import HEADER_SIZE
 from kraftlib.storage import files, names
 from kraftlib.storage.damage.recovered_log import RecoveredLog
@@ -30,7 +29,7 @@ from kraftlib.storage.log.sync_point import SyncPoint
 from kraftlib.types import Offset
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class Judgement:
     """The verdict on the holes of a log."""
 

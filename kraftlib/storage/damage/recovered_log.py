@@ -7,6 +7,7 @@ from pathlib import Path
 
 import attrs
 
+from kraftlib.frozen import define
 from kraftlib.records.batch import Batch
 from kraftlib.records.checksum import crc32c
 from kraftlib.storage.log.epochs import EpochTable
@@ -18,7 +19,7 @@ from kraftlib.storage.snapshots.damaged_snapshots import LostSnapshot
 from kraftlib.types import Offset, OffsetAndEpoch
 
 
-@attrs.define
+@define
 class RecoveredLog:
     """The state of a log directory, as a scan of all its files found it."""
 

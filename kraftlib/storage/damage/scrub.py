@@ -16,6 +16,7 @@ from typing import Final
 import attrs
 
 from kraftlib.errors import CorruptBatchError, StorageError
+from kraftlib.frozen import immutable
 from kraftlib.records.checksum import crc32c
 from kraftlib.storage import files, names
 from kraftlib.storage.log.chain import SegmentChain
@@ -27,7 +28,7 @@ from kraftlib.types import Offset, OffsetAndEpoch
 _CHUNK: Final = 256 * 1024
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class ScrubFinding:
     """Something that is not as it was written."""
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 import attrs
 
 from kraftlib.errors import StorageError
+from kraftlib.frozen import immutable
 from kraftlib.storage import files, names, notes
 from kraftlib.storage.notes import NoteError
 from kraftlib.types import Offset
@@ -27,7 +28,7 @@ MAX_BYTES: Final = 1 << 20
 NAME_MAX: Final = 200
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class StoredHold:
     """One reader: nothing from `offset` on may be deleted, as long as the log is not larger than `max_bytes`."""
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import attrs
-
+from kraftlib.frozen import immutable
 from kraftlib.types import Offset
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class Hole:
     """Records that were there and are not: [start_offset, end_offset), all in one segment."""
 

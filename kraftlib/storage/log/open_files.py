@@ -25,8 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import attrs
-
+from kraftlib.frozen import immutable
 from kraftlib.records.batch import Batch
 from kraftlib.storage import files, names
 from kraftlib.storage.log.segment import Segment
@@ -40,7 +39,7 @@ EMPTY_PRODUCER_STATE: Final = bytes.fromhex("000148674bc700000000")
 """Kafka's producer state, version 1, with no producers: int16 version, CRC-32C of the rest, int32 count."""
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class SegmentSettings:
     """Sizes and times of segments; `FileReplicatedLog.open` says what each is for."""
 
@@ -54,7 +53,7 @@ class SegmentSettings:
     """The next segment, if it is filled with zeros beforehand."""
 
 
-@attrs.frozen
+@immutable
 class _Sealed:
     """A segment that is full: still to be synced, and its file to be closed. The log went on at `end_offset`."""
 

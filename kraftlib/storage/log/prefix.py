@@ -24,6 +24,7 @@ from typing import Any, Final
 import attrs
 
 from kraftlib.errors import CorruptBatchError, RemoteProtocolError, StorageError
+from kraftlib.frozen import immutable
 from kraftlib.records.batch import Batch, read_batch
 from kraftlib.records.control import ControlType, control_key
 from kraftlib.storage import files, names, notes
@@ -36,7 +37,7 @@ _MAX_BYTES: Final = 64 << 20
 _TELLING: Final = frozenset((ControlType.KRAFT_VERSION, ControlType.KRAFT_VOTERS))
 
 
-@attrs.frozen
+@immutable
 class SealedSegment:
     """A full segment: its size, the identity of its file, and its CRC-32C (-1: not known)."""
 
@@ -46,7 +47,7 @@ class SealedSegment:
     inode: int
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class KnownPrefix:
     """Everything that a scan of the log up to `mark` would find."""
 

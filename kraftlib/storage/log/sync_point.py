@@ -36,8 +36,7 @@ import os
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import attrs
-
+from kraftlib.frozen import immutable
 from kraftlib.storage import files, names, notes
 from kraftlib.storage.notes import NoteError
 from kraftlib.storage.reserve import Reserve
@@ -71,7 +70,7 @@ class Mark(NamedTuple):
     """CRC-32C of the segment up to `position`; `UNKNOWN_CRC` if they were never all read."""
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class SyncPoint:
     """The contents of one slot."""
 

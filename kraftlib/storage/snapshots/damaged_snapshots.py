@@ -15,9 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-import attrs
-
 from kraftlib.errors import CorruptBatchError, KraftError, StorageError
+from kraftlib.frozen import immutable
 from kraftlib.records.batch import read_batch
 from kraftlib.records.control_messages import KRaftVersionRecord, VotersRecord
 from kraftlib.records.snapshot import SnapshotReader, check_footer, decoded_controls
@@ -37,7 +36,7 @@ _NOT_OF_THE_FILE: Final = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EMFILE
 """Errors that say nothing about what stands in a file."""
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class LostSnapshot:
     """A snapshot that was there and is not whole; its header may be."""
 

@@ -16,9 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-import attrs
-
 from kraftlib.errors import StorageError
+from kraftlib.frozen import immutable
 from kraftlib.storage import files, names, notes
 from kraftlib.storage.notes import NoteError
 from kraftlib.storage.snapshots.snapshot_files import FileSnapshotSink
@@ -30,7 +29,7 @@ VERSION: Final = 1
 NOTE_MAX_BYTES: Final = 4_096
 
 
-@attrs.frozen(kw_only=True)
+@immutable(kw_only=True)
 class DownloadNote:
     """The snapshot that a partial download belongs to."""
 

@@ -16,9 +16,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
-import attrs
-
 from kraftlib.errors import KraftError
+from kraftlib.frozen import immutable
 from kraftlib.records.control_messages import VotersRecord
 from kraftlib.records.increment import Change, IncrementReader, IncrementWriter
 from kraftlib.storage import files, names
@@ -28,7 +27,7 @@ from kraftlib.types import OffsetAndEpoch
 logger: Final = logging.getLogger(__name__)
 
 
-@attrs.frozen
+@immutable
 class _Known:
     """Base and size of an increment in the directory."""
 
