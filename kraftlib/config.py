@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -394,6 +393,8 @@ class RaftConfig:
         (`kraftlib.environment`).
         Raises: ConfigError for unreadable or wrong TOML, unknown keys, bad values.
         """
+        import tomllib  # only here: a program may configure its replica without any TOML
+
         path = Path(path)
         try:
             table = tomllib.loads(path.read_text(encoding="utf-8-sig"))

@@ -28,8 +28,8 @@ from kraftlib.form import PURE, is_compiled
 from kraftlib.records.checksum import is_in_hardware
 from kraftlib.runtime.net.sockets import connected
 from kraftlib.security.access import EVERY_ROLE, AccessConfig, is_loopback_host
-from kraftlib.security.contexts import lists_cover_authorities
-from kraftlib.security.file_contexts import FileContexts, Holder
+from kraftlib.security.contexts import Holder, lists_cover_authorities
+from kraftlib.security.file_contexts import FileContexts
 from kraftlib.security.sasl_users import load_users
 from kraftlib.storage.election.identity import find_identity
 from kraftlib.storage.lock import DirectoryLock

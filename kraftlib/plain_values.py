@@ -5,7 +5,6 @@ The form of each value is checked here, and its sense by the class of the option
 
 from __future__ import annotations
 
-import difflib
 import re
 import types
 import typing
@@ -57,6 +56,8 @@ def types_of(kind: type[Any]) -> Mapping[str, Any]:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return the hint for the unknown option `name`: the known one that it resembles most, else all of them."""
+    import difflib  # for errors only: it is left out of a start that goes well
+
     near = difflib.get_close_matches(name.lower().replace("-", "_").replace(".", "_"), known, n=1)
     return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
 

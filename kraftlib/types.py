@@ -6,7 +6,6 @@ import base64
 import functools
 import ipaddress
 import re
-import secrets
 import uuid
 from typing import Final
 
@@ -59,6 +58,8 @@ def parse_uuid(text: str) -> uuid.UUID:
 
 def new_uuid() -> uuid.UUID:
     """Return a random id that Kafka's tools accept: it never begins with `-` and is not reserved."""
+    import secrets  # only here: a start makes no new id
+
     while True:
         value = uuid.UUID(bytes=secrets.token_bytes(16))
         # Kafka reserves (0, 0) to (0, 99) for directory ids; its argument parser takes a leading `-` for an option.

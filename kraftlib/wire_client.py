@@ -18,8 +18,9 @@ from kraftlib.codec.declarations import Message
 from kraftlib.errors import KraftError, RemoteProtocolError
 from kraftlib.runtime.net.api_versions import ASKED, question
 from kraftlib.runtime.net.sockets import connected, handshake_trouble
+from kraftlib.security.before_login import SaslError
 from kraftlib.security.sasl import SaslConfig
-from kraftlib.security.sasl_client import SaslClient, SaslError
+from kraftlib.security.sasl_client import SaslClient
 from kraftlib.security.sasl_users import load_users
 from kraftlib.security.tls import TlsConfig
 from kraftlib.security.tool_context import tool_context

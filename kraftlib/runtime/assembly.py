@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import random as chance
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kraftlib.config import RaftConfig
 from kraftlib.consensus import actions as act
@@ -29,7 +29,6 @@ from kraftlib.records.serde import RecordSerde
 from kraftlib.runtime.applier import Applier
 from kraftlib.runtime.background import Background
 from kraftlib.runtime.committed import CommittedBatch
-from kraftlib.runtime.digests import Digester
 from kraftlib.runtime.disk import Disk
 from kraftlib.runtime.executor import Executor
 from kraftlib.runtime.housekeeping import Housekeeping
@@ -46,6 +45,9 @@ from kraftlib.runtime.snapshots.sending import SnapshotSender
 from kraftlib.runtime.snapshots.transfer import LogSnapshots
 from kraftlib.runtime.waiters import Post, Waiters, call_here
 from kraftlib.types import Endpoint, LeaderAndEpoch, Offset, OffsetAndEpoch
+
+if TYPE_CHECKING:
+    from kraftlib.runtime.digests import Digester
 
 
 def _nothing(*_: object) -> None:
@@ -216,6 +218,8 @@ class Assembly:
         machine = application.state_machine
         if not config.digest_interval_ms or machine is None:
             return None
+        from kraftlib.runtime.digests import Digester  # most replicas compare no states
+
         return Digester(
             config.digest_interval_ms,
             machine,

@@ -24,7 +24,6 @@ from kraftlib.records.snapshot import SnapshotReader
 from kraftlib.runtime.capabilities import Capabilities, capabilities_of
 from kraftlib.runtime.snapshots.holds import Holds, HoldStore
 from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
-from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
 from kraftlib.storage.names import PARTITION_DIRECTORY
 from kraftlib.storage.skips_file import Skip, read_skips
 from kraftlib.storage.snapshots.download_files import DownloadFiles
@@ -94,8 +93,14 @@ def open_replica(config: RaftConfig, *, log: ReplicatedLog | None, elections: Qu
             config.node_id,
             "log and votes" if log is None and elections is None else "votes" if elections is None else "log",
         )
-    log = log if log is not None else MemoryReplicatedLog()
-    elections = elections if elections is not None else MemoryQuorumStateStore()
+    if log is None or elections is None:
+        from kraftlib.storage.memory import (  # most replicas have a directory
+            MemoryQuorumStateStore,
+            MemoryReplicatedLog,
+        )
+
+        log = log if log is not None else MemoryReplicatedLog()
+        elections = elections if elections is not None else MemoryQuorumStateStore()
     try:
         view, election = view_of(log, config), elections.read()
         key = ReplicaKey(config.node_id, directory_id or new_uuid())

@@ -14,16 +14,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from kraftlib.errors import ConfigError
 from kraftlib.frozen import define, immutable
 from kraftlib.security.identity import certificate_names, why_not
-from kraftlib.security.pem import Part, parts
 from kraftlib.security.tls import TlsConfig
 from kraftlib.types import ReplicaId, is_host, socket_path
+
+if TYPE_CHECKING:
+    from kraftlib.security.pem import Part
 
 PASSWORD_MAX_BYTES: Final = 1_024
 
@@ -46,6 +48,18 @@ class Contexts:
     def metrics(self) -> dict[str, float]:
         """Return the metrics of the files by name; none without files."""
         return {}
+
+
+@immutable(kw_only=True)
+class Holder:
+    """The replica that a certificate must name."""
+
+    cluster_id: str | None
+    node_id: ReplicaId
+    is_voter: bool = True
+    """An observer may do with a certificate that names no replica, where the others let it fetch."""
+    replicas: frozenset[str] = frozenset()
+    """The principals that may speak as any replica (`[access] replicas`)."""
 
 
 @immutable(kw_only=True)
@@ -212,6 +226,8 @@ def lists_cover_authorities(tls: TlsConfig) -> bool:
 
 def parts_of(name: str, path: Path | None) -> list[Part]:
     """Return the certificates and revocation lists of the file of an option. Raises: ConfigError."""
+    from kraftlib.security.pem import parts  # most replicas have no files of TLS
+
     try:
         return [] if path is None else parts(path.read_bytes())
     except (OSError, ValueError) as error:

@@ -20,6 +20,7 @@ from kraftlib.errors import ConfigError
 from kraftlib.frozen import define, immutable
 from kraftlib.security.contexts import (
     Contexts,
+    Holder,
     client_context,
     error_text,
     handshake_with_itself,
@@ -30,7 +31,6 @@ from kraftlib.security.identity import certificate_names, is_replica_uri, why_no
 from kraftlib.security.pem import Part
 from kraftlib.security.signature import signature
 from kraftlib.security.tls import TlsConfig
-from kraftlib.types import ReplicaId
 
 logger = logging.getLogger(__name__)
 
@@ -40,18 +40,6 @@ WARN_SHARE: Final = 3
 """A warning is due once less than this part of a lifetime is left, and less than `WARN_DAYS`."""
 RETRY_S: Final = 10.0
 """Pause between attempts to use changed files that were refused."""
-
-
-@immutable(kw_only=True)
-class Holder:
-    """The replica that a certificate must name."""
-
-    cluster_id: str | None
-    node_id: ReplicaId
-    is_voter: bool = True
-    """An observer may do with a certificate that names no replica, where the others let it fetch."""
-    replicas: frozenset[str] = frozenset()
-    """The principals that may speak as any replica (`[access] replicas`)."""
 
 
 @immutable

@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from kraftlib.errors import ConfigError
 from kraftlib.frozen import immutable
-from kraftlib.security.contexts import Contexts
-from kraftlib.security.file_contexts import FileContexts, Holder
+from kraftlib.security.contexts import Contexts, Holder
 from kraftlib.security.tls import TlsConfig
 
 OLDEST: Final = ssl.TLSVersion.TLSv1_2
@@ -43,6 +42,8 @@ def contexts_of(
     if tls is not None and tls.cert is not None:
         if server is not None or client is not None:
             raise ConfigError("server_ssl= and client_ssl= beside tls.cert: give one or the other")
+        from kraftlib.security.file_contexts import FileContexts  # most replicas have no files of TLS
+
         return FileContexts(tls, use.holder)
     if tls is not None and server is None and client is None:
         raise ConfigError(

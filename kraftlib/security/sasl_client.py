@@ -14,6 +14,7 @@ from typing import Final
 from kraftlib.codec.declarations import Message
 from kraftlib.codec.reader import Buffer
 from kraftlib.errors import ProtocolError
+from kraftlib.security.before_login import SaslError
 from kraftlib.security.sasl import DIGESTS
 from kraftlib.security.sasl_users import SaslUsers
 from kraftlib.security.scram import ScramClient, ScramError
@@ -28,10 +29,6 @@ AUTHENTICATE_VERSION: Final = 2
 
 SHOWN_MAX: Final = 200
 """The number of characters of a server's text that an error shows."""
-
-
-class SaslError(Exception):
-    """The server does not let us in, or is not the one that it should be. The message says why, with a remedy."""
 
 
 class SaslClient:

@@ -12,15 +12,15 @@ A state machine over frames: it knows no socket and no clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from kraftlib.codec.declarations import Message
 from kraftlib.codec.reader import Buffer
-from kraftlib.codec.versions import Versions
 from kraftlib.errors import ProtocolError
 from kraftlib.frozen import immutable
+from kraftlib.security.before_login import SERVED, too_early
 from kraftlib.security.sasl import DIGESTS, NAME_MAX
 from kraftlib.security.sasl_users import Login, SaslUsers
 from kraftlib.security.scram import ScramError, ScramServer, ScramVerifier, is_name
@@ -29,31 +29,11 @@ from kraftlib.wire.frames import decode_request, encode_response
 from kraftlib.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kraftlib.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
-FRAME_MAX_BYTES: Final = 64 * 1024
-"""The largest frame before authentication."""
-
 TRIES_MAX: Final = 3
 """Failures on one connection before it is closed."""
 
 VERSIONS_MAX: Final = 3
 """Requests for ApiVersions before authentication: a client asks again if it knows other versions than we do."""
-
-SERVED: Final[Mapping[int, Versions]] = {
-    ApiKey.SASL_HANDSHAKE: Versions(1, 1),
-    ApiKey.SASL_AUTHENTICATE: Versions(0, 2),
-}
-"""The versions that are served, and named in the answer to ApiVersions where SASL is on."""
-
-
-def may_stand_first(api_key: int) -> bool:
-    """Whether a client may send this before it has authenticated."""
-    return api_key == ApiKey.API_VERSIONS or api_key in SERVED
-
-
-def too_early(api_key: int) -> str:
-    """Return why another request ends the connection, for our log."""
-    return f"it asked for API {api_key} before it has authenticated"
-
 
 REFUSAL: Final = "Authentication failed: wrong mechanism, user or password"
 """The text that a client is told at any failure."""

@@ -18,8 +18,6 @@ from typing import Final
 
 from kraftlib.errors import ConfigError
 from kraftlib.frozen import immutable
-from kraftlib.metadata.config_records import FeatureLevelRecord
-from kraftlib.metadata.frame import encode_record
 from kraftlib.records.control import KRAFT_VERSION_MAX
 from kraftlib.records.control_messages import VotersRecord
 from kraftlib.records.snapshot import SnapshotWriter
@@ -133,6 +131,9 @@ def voters_checkpoint(voters: VotersRecord, *, now_ms: int) -> bytes:
 
 def records_checkpoint(*, now_ms: int, levels: Mapping[str, int] = FEATURE_LEVELS) -> bytes:
     """Return the content of `bootstrap.checkpoint`: metadata.version first, then the other features by name."""
+    from kraftlib.metadata.config_records import FeatureLevelRecord  # only a format writes records
+    from kraftlib.metadata.frame import encode_record
+
     parts: list[bytes | memoryview] = []
     writer = SnapshotWriter(parts.append, epoch=0, last_contained_log_timestamp=0, timestamp_ms=now_ms)
     for name in sorted(levels, key=lambda name: (name != METADATA_VERSION, name)):

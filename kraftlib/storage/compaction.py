@@ -8,7 +8,6 @@ number of keys, and the output comes in the order of the keys: the same for the 
 from __future__ import annotations
 
 import struct
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from operator import itemgetter
@@ -94,6 +93,8 @@ def _sorted_runs(
 
 def _stored(run: Iterable[Change], directory: Path | None, held: ExitStack) -> Iterable[Change]:
     """Put a run into a file without a name, and return what reads it."""
+    import tempfile  # only here: few snapshots are so large, and it loads much
+
     where = Path(tempfile.gettempdir() if directory is None else directory)
     with files.storage_errors("put a sorted run aside in", where):
         # Closed with all the others, once everything is merged.

@@ -12,8 +12,9 @@ from typing import Final
 
 import pytest
 
+from kraftlib.security.before_login import SaslError
 from kraftlib.security.sasl import SaslConfig
-from kraftlib.security.sasl_client import SaslClient, SaslError
+from kraftlib.security.sasl_client import SaslClient
 from kraftlib.security.sasl_users import load_users
 from kraftlib.types import Endpoint
 from tests.interop.kafka import KafkaNode

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import pytest
 
+from kraftlib.security.before_login import SaslError
 from kraftlib.security.contexts import client_context
-from kraftlib.security.sasl_client import SaslError
 from tests.interop.kafka import KafkaNode
 from tests.interop.lab import BUSY, Lab, Quorum
 from tests.interop.ours import OurReplica

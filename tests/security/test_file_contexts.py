@@ -15,8 +15,8 @@ import attrs
 import pytest
 
 from kraftlib.errors import ConfigError
-from kraftlib.security.contexts import Trust, Validity, handshake_with_itself
-from kraftlib.security.file_contexts import FileContexts, Holder
+from kraftlib.security.contexts import Holder, Trust, Validity, handshake_with_itself
+from kraftlib.security.file_contexts import FileContexts
 from kraftlib.security.tls import TlsConfig
 from tests.clocks import Clock
 from tests.security.authority import DAY, Authority, replace

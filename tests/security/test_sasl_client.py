@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kraftlib.security.before_login import SaslError
 from kraftlib.security.sasl import SaslConfig
-from kraftlib.security.sasl_client import SaslClient, SaslError
+from kraftlib.security.sasl_client import SaslClient
 from kraftlib.security.sasl_server import SaslServer
 from kraftlib.security.sasl_users import SaslUsers, load_users
 from kraftlib.security.scram import ScramServer, make_verifier

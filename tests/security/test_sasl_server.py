@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kraftlib.codec.declarations import Message
+from kraftlib.security.before_login import FRAME_MAX_BYTES
 from kraftlib.security.sasl import SaslConfig
-from kraftlib.security.sasl_server import FRAME_MAX_BYTES, TRIES_MAX, VERSIONS_MAX, SaslServer, Step
+from kraftlib.security.sasl_server import TRIES_MAX, VERSIONS_MAX, SaslServer, Step
 from kraftlib.security.sasl_users import load_users, user_line
 from kraftlib.security.scram import ScramClient, make_verifier
 from kraftlib.wire.apis import APIS, ApiKey, ErrorCode

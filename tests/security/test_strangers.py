@@ -21,8 +21,8 @@ from kraftlib.runtime.net.framing import framed
 from kraftlib.runtime.net.tcp import TcpTransport
 from kraftlib.runtime.net.transport import Destination, Reply
 from kraftlib.security.access import AccessConfig
+from kraftlib.security.before_login import SaslError
 from kraftlib.security.sasl import SaslConfig
-from kraftlib.security.sasl_client import SaslError
 from kraftlib.security.sasl_users import load_users
 from kraftlib.types import Endpoint, OffsetAndEpoch, ReplicaKey, parse_endpoint
 from kraftlib.wire.apis import ApiKey

@@ -23,8 +23,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from kraftlib.errors import ConfigError
 from kraftlib.runtime.net.sockets import handshake_trouble
-from kraftlib.security.contexts import Trust, client_context, server_context, unverified
-from kraftlib.security.file_contexts import FileContexts, Holder
+from kraftlib.security.contexts import Holder, Trust, client_context, server_context, unverified
+from kraftlib.security.file_contexts import FileContexts
 from kraftlib.security.own_contexts import Use, contexts_of
 from kraftlib.security.tls import TlsConfig
 from tests.security.authority import DAY, UNKNOWN, Authority, Issued, replace

@@ -20,8 +20,9 @@ from kraftlib.runtime.net.api_versions import ASKED, SERVICE, question, ranges
 from kraftlib.runtime.net.framing import BadFrameError, FrameReader, framed
 from kraftlib.runtime.net.sockets import handshake_trouble, reach
 from kraftlib.runtime.net.unix_sockets import dial
+from kraftlib.security.before_login import SaslError
 from kraftlib.security.own_thread import in_own_thread
-from kraftlib.security.sasl_client import SaslClient, SaslError
+from kraftlib.security.sasl_client import SaslClient
 from kraftlib.types import Endpoint, socket_path
 from kraftlib.wire.apis import ErrorCode, error_name
 from kraftlib.wire.frames import MAX_FRAME_BYTES, decode_response, encode_request

@@ -19,7 +19,7 @@ from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role
 from kraftlib.consensus.voters import VoterSet
 from kraftlib.runtime.net.api_versions import PRIVATE, SERVED
-from kraftlib.security import sasl_server
+from kraftlib.security import before_login
 from kraftlib.types import Endpoint, ReplicaId
 from kraftlib.wire.apis import ApiKey, ErrorCode, error_answer
 
@@ -55,7 +55,7 @@ class Controllers:
         self.served: Final = {
             **SERVED,
             **(PRIVATE if config.private_apis else {}),
-            **(sasl_server.SERVED if config.sasl is not None else {}),
+            **(before_login.SERVED if config.sasl is not None else {}),
         }
         """The served versions by API. More are served once it is known that there are controllers."""
         self._own: frozenset[int] = frozenset()

@@ -17,7 +17,7 @@ from kraftlib.frozen import define, immutable
 from kraftlib.runtime.net.framing import LENGTH_BYTES, BadFrameError, describe_bad_frame
 from kraftlib.runtime.net.transport import Peer
 from kraftlib.security.admission import Standing
-from kraftlib.security.sasl_server import may_stand_first, too_early
+from kraftlib.security.before_login import may_stand_first, too_early
 
 PEEKED_BYTES: Final = 64
 API_KEY_END: Final = LENGTH_BYTES + 2

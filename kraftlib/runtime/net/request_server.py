@@ -36,7 +36,7 @@ from kraftlib.runtime.net.request_handler import (
 )
 from kraftlib.runtime.net.shares import Shares
 from kraftlib.runtime.net.transport import Frame, Peer, Reply
-from kraftlib.security import sasl_server
+from kraftlib.security import before_login
 from kraftlib.security.audit import AuditLog, Sender
 from kraftlib.security.audited import AUDITED
 from kraftlib.types import ReplicaId
@@ -281,7 +281,7 @@ class RequestServer:
             )
             reply(encode_response(response, version=version, correlation_id=request.correlation_id))
             return
-        if request.api_key in sasl_server.SERVED:  # that is for the connection, once and before all else
+        if request.api_key in before_login.SERVED:  # that is for the connection, once and before all else
             illegal = error_answer(message, ErrorCode.ILLEGAL_SASL_STATE)
             reply(encode_response(illegal, version=version, correlation_id=request.correlation_id))
             return

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kraftlib.errors import ClosedError, ensure
 from kraftlib.runtime.net.notices import Notices
@@ -23,8 +23,10 @@ from kraftlib.runtime.net.tcp_server import FrameServer
 from kraftlib.runtime.net.transport import Destination, FrameReceiver, Peer, Reply, TellRefusal
 from kraftlib.security.contexts import Contexts, Trust
 from kraftlib.security.limits import FRAME_MAX_BYTES, TcpLimits
-from kraftlib.security.sasl_users import SaslUsers
 from kraftlib.types import Endpoint
+
+if TYPE_CHECKING:
+    from kraftlib.security.sasl_users import SaslUsers
 
 logger = logging.getLogger(__name__)
 

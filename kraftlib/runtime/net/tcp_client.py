@@ -25,18 +25,15 @@ from kraftlib.runtime.net.framing import BadFrameError, FrameReader, FrameWriter
 from kraftlib.runtime.net.sockets import handshake_trouble, is_refusal, reach, tune
 from kraftlib.runtime.net.transport import Frame, Reply
 from kraftlib.runtime.net.unix_sockets import StrangerError, dial
+from kraftlib.security.before_login import FRAME_MAX_BYTES, SaslError
 from kraftlib.security.contexts import Validity, ends_at, unverified
 from kraftlib.security.own_thread import in_own_thread
-from kraftlib.security.sasl_client import SaslClient, SaslError
-from kraftlib.security.sasl_server import FRAME_MAX_BYTES
 from kraftlib.types import Endpoint, socket_path
 from kraftlib.wire.frames import describe_foreign_bytes
 
 if TYPE_CHECKING:
     from kraftlib.runtime.net.tcp_routes import Route
-
-CLIENT_ID: Final = "kraftlib"
-"""The client id of the requests with which a connection authenticates."""
+    from kraftlib.security.sasl_client import SaslClient
 
 
 class ClientConnection(asyncio.Protocol):
@@ -45,8 +42,8 @@ class ClientConnection(asyncio.Protocol):
     def __init__(self, route: Route) -> None:
         self._route: Final = route
         self._path: Final = socket_path(route.destination.endpoint.host)
-        users = route.client.sasl if self._path is None else None  # on a Unix socket the system says who we are
-        self._sasl = None if users is None else SaslClient(users, client_id=CLIENT_ID)
+        log_in = route.client.log_in if self._path is None else None  # on a Unix socket the system says who we are
+        self._sasl = None if log_in is None else log_in()
         self._reader = FrameReader(route.client.frame_max_bytes if self._sasl is None else FRAME_MAX_BYTES)
         self._token: asyncio.Future[Frame] | None = None
         """The answer of SASL that is waited for."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import attrs
 
@@ -25,14 +25,17 @@ from kraftlib.runtime.net.tls_sink import TlsSink
 from kraftlib.runtime.net.transport import Frame, FrameReceiver, Reply, TellRefusal
 from kraftlib.security.admission import Standing
 from kraftlib.security.answers import Account, AnswerBudget
+from kraftlib.security.before_login import FRAME_MAX_BYTES
 from kraftlib.security.contexts import Contexts, Validity, ends_at, unverified
 from kraftlib.security.handshakes import Handshakes
 from kraftlib.security.identity import certificate_names
 from kraftlib.security.limits import TcpLimits
 from kraftlib.security.password_checks import PasswordChecks
 from kraftlib.security.sasl import USER_PREFIX
-from kraftlib.security.sasl_server import FRAME_MAX_BYTES, SaslServer, Step
-from kraftlib.security.sasl_users import Login, SaslUsers
+
+if TYPE_CHECKING:
+    from kraftlib.security.sasl_server import SaslServer, Step
+    from kraftlib.security.sasl_users import Login, SaslUsers
 
 TURN_MAX_BYTES: Final = 64 * 1024
 """A connection that has sent larger frames than this waits for its next turn: a large one may be dear to read."""
@@ -74,6 +77,8 @@ class Shared:
     """Told of a peer that was not let in."""
     sasl: SaslUsers | None = None
     """The users that may log in; only they may send requests. None: no SASL."""
+    log_in: Callable[[], SaslServer] | None = None
+    """Begins the login of a connection; None: no SASL."""
     unfinished_bytes: int = 0
     """The size of all frames that are not whole yet."""
 
@@ -93,7 +98,7 @@ class ServerConnection(asyncio.Protocol):
         self._shared: Final = shared
         self._limits: Final = shared.limits
         # The system has told who is on a Unix socket.
-        self._sasl = None if shared.sasl is None or peer.principals else SaslServer(shared.sasl)
+        self._sasl = None if shared.log_in is None or peer.principals else shared.log_in()
         newcomer_max = min(shared.frame_max_bytes, shared.limits.newcomer_frame_max_bytes)
         self._login: tuple[str, Login] | None = None
         """The user that has logged in, and its login."""

@@ -11,7 +11,9 @@ without a word to the receiver, which has had the news.
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from kraftlib.runtime.net.notices import Notices
 from kraftlib.runtime.net.sockets import happens_within
@@ -19,7 +21,13 @@ from kraftlib.runtime.net.tcp_client import ClientConnection
 from kraftlib.runtime.net.transport import Destination, FrameReceiver, Reply
 from kraftlib.security.contexts import Trust
 from kraftlib.security.limits import TcpLimits
-from kraftlib.security.sasl_users import SaslUsers
+
+if TYPE_CHECKING:
+    from kraftlib.security.sasl_client import SaslClient
+    from kraftlib.security.sasl_users import SaslUsers
+
+CLIENT_ID: Final = "kraftlib"
+"""The client id of the requests with which a connection authenticates."""
 
 
 class Route:
@@ -79,7 +87,12 @@ class FrameClient:
         self.frame_max_bytes: Final = frame_max_bytes
         self.limits: Final = limits
         self.notices: Final = notices
-        self.sasl: Final = sasl
+        self.log_in: Callable[[], SaslClient] | None = None
+        """Begins the login of a connection; None: no SASL."""
+        if sasl is not None:
+            from kraftlib.security.sasl_client import SaslClient  # now, and not when the first connection is made
+
+            self.log_in = partial(SaslClient, sasl, client_id=CLIENT_ID)
         self.loop: Final = asyncio.get_running_loop()
         self._routes: dict[int, Route] = {}
         self._open: set[ClientConnection] = set()

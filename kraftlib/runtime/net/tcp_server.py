@@ -9,9 +9,9 @@ import asyncio
 import itertools
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -29,14 +29,17 @@ from kraftlib.runtime.net.unix_sockets import bind_unix, remove
 from kraftlib.security.addresses import VoterAddresses
 from kraftlib.security.admission import Admission, Standing
 from kraftlib.security.answers import AnswerBudget
+from kraftlib.security.before_login import FRAME_MAX_BYTES as LOGIN_MAX_BYTES
 from kraftlib.security.contexts import Trust
 from kraftlib.security.handshakes import Handshakes
 from kraftlib.security.limits import TcpLimits
 from kraftlib.security.password_checks import PasswordChecks
-from kraftlib.security.sasl_server import FRAME_MAX_BYTES as LOGIN_MAX_BYTES
-from kraftlib.security.sasl_users import SaslUsers
 from kraftlib.security.unix_users import replica_users, user_of
 from kraftlib.types import Endpoint, socket_path
+
+if TYPE_CHECKING:
+    from kraftlib.security.sasl_server import SaslServer
+    from kraftlib.security.sasl_users import SaslUsers
 
 
 class FrameServer:
@@ -58,6 +61,11 @@ class FrameServer:
         self._notices: Final = notices
         self._loop: Final = asyncio.get_running_loop()
         self._now: Final = self._loop.time
+        log_in: Callable[[], SaslServer] | None = None
+        if sasl is not None:
+            from kraftlib.security.sasl_server import SaslServer  # now, and not when the first peer logs in
+
+            log_in = partial(SaslServer, sasl)
         budget = AnswerBudget(limits.answers_max_bytes, self._now)
         self.shared: Final = Shared(
             receiver=receiver,
@@ -69,6 +77,7 @@ class FrameServer:
             forget=self._forget,
             tls=tls,
             sasl=sasl,
+            log_in=log_in,
             tell_refusal=tell_refusal,
             passwords=PasswordChecks(self._loop, is_voter_host=lambda host: host in self.voter_addresses),
             budget=budget,

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from kraftlib.config import RaftConfig
 from kraftlib.runtime.opening import Opened
-from kraftlib.security.contexts import Trust
-from kraftlib.security.file_contexts import Holder
+from kraftlib.security.contexts import Holder, Trust
 from kraftlib.security.own_contexts import Use, contexts_of
-from kraftlib.security.sasl_users import SaslUsers, load_users
 from kraftlib.types import socket_path
+
+if TYPE_CHECKING:
+    from kraftlib.security.sasl_users import SaslUsers
 
 
 def trust_of(
@@ -52,5 +54,7 @@ def users_of(config: RaftConfig, trust: Trust) -> SaslUsers | None:
     """Return the users of `[sasl]`, read from their files; None without SASL. Raises: ConfigError for the files."""
     if config.sasl is None:
         return None
+    from kraftlib.security.sasl_users import load_users  # most replicas have no SASL
+
     encrypted = trust.contexts.server is not None and trust.contexts.client is not None
     return load_users(config.sasl, config.node_id, encrypted=encrypted, insecure=config.insecure)

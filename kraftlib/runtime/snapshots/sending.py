@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Callable
 from typing import Any, Final
@@ -126,6 +125,8 @@ class SnapshotSender:
 
 def hash_of(read_at: Callable[[int, int], bytes], size: int, *, step: Callable[[], None]) -> bytes:
     """Return the SHA-256 of the first `size` bytes; `step` is called after each piece."""
+    import hashlib  # only here: it takes milliseconds to load, and most replicas never hash a snapshot
+
     digest = hashlib.sha256()
     for position in range(0, size, READ_BYTES):
         digest.update(read_at(position, min(READ_BYTES, size - position)))

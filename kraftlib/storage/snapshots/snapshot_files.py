@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -66,7 +65,7 @@ class FileSnapshotSink:
         """
         self._path: Final = directory / names.checkpoint_name(snapshot_id)
         # Two attempts at one snapshot must not meet in one file.
-        number = secrets.randbelow(10**18)
+        number = int.from_bytes(os.urandom(8), "big") % 10**18
         self._partial_path: Final = partial_path or directory / names.partial_checkpoint_name(snapshot_id, number)
         self._snapshot_id: Final = snapshot_id
         self._mode: Final = file_mode

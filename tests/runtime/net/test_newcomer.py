@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from kraftlib.runtime.net.framing import BadFrameError, FrameReader, framed
 from kraftlib.runtime.net.newcomer import Complaint, FirstBytes
-from kraftlib.security.sasl_server import SaslServer, too_early
+from kraftlib.security.before_login import too_early
+from kraftlib.security.sasl_server import SaslServer
 from kraftlib.wire.frames import encode_request
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest
 from tests.runtime.net.test_sasl_connections import users

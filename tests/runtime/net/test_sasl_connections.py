@@ -20,12 +20,13 @@ from kraftlib.runtime.net.framing import framed
 from kraftlib.runtime.net.tcp import TcpTransport
 from kraftlib.runtime.net.transport import Destination
 from kraftlib.security import password_checks, sasl_users
+from kraftlib.security.before_login import FRAME_MAX_BYTES, SaslError
 from kraftlib.security.handshakes import UNPROVEN_COST
 from kraftlib.security.limits import TcpLimits
 from kraftlib.security.password_checks import ADDRESS_FAILURES
 from kraftlib.security.sasl import SaslConfig
-from kraftlib.security.sasl_client import SaslClient, SaslError
-from kraftlib.security.sasl_server import FRAME_MAX_BYTES, TRIES_MAX
+from kraftlib.security.sasl_client import SaslClient
+from kraftlib.security.sasl_server import TRIES_MAX
 from kraftlib.security.sasl_users import SaslUsers, load_users
 from kraftlib.security.scram import make_verifier
 from kraftlib.testing.transport_contract import TRANSPORT_CHECKS, Station, TransportCheck, station
