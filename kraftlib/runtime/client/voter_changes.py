@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kraftlib.consensus.events import Failure
-from kraftlib.consensus.replica import Replica
 from kraftlib.errors import ClosedError, ConfigError, KraftError, OutcomeUnknownError, TimedOutError, UnsupportedError
 from kraftlib.frozen import define, immutable
 from kraftlib.proposals.groups import TIMEOUT_MS_MAX
@@ -26,6 +25,9 @@ from kraftlib.wire.apis import ErrorCode, error_name
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from kraftlib.wire.messages.raft_voters import AddRaftVoterRequest, RemoveRaftVoterRequest
 from kraftlib.wire.messages.update_features import UpdateFeaturesRequest
+
+if TYPE_CHECKING:  # `kraftlib quorum` has no replica, and starts a quarter sooner without the whole core
+    from kraftlib.consensus.replica import Replica
 
 PAUSE_S: Final = 0.05
 """Between two questions."""
