@@ -65,9 +65,9 @@ class ScriptedCore:
 class ManualDisk:
     """Does nothing until it is told to; then one thing at a time."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace | None = None) -> None:
         self.jobs: deque[tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]] = deque()
-        self._trace = trace
+        self._trace = Trace() if trace is None else trace
 
     def run(self, function: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
         self.jobs.append((function, done))
@@ -79,10 +79,17 @@ class ManualDisk:
         """Do the next job and tell; with `error`, fail instead."""
         function, done = self.jobs.popleft()
         self._trace.append("disk done")
-        if error is not None:
-            done(None, error)
-        else:
-            done(function(), None)
+        result = None
+        if error is None:
+            try:
+                result = function()
+            except Exception as raised:  # noqa: BLE001 - as a disk does
+                error = raised
+        done(result, error)
+
+    def finish_all(self) -> None:
+        while self.jobs:
+            self.finish()
 
     def close(self) -> None:
         pass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,6 +12,7 @@ from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import NotLeaderError, OutcomeUnknownError
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
+from kraftlib.storage.directory import format_directory
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
 from kraftlib.types import Endpoint
 
@@ -24,6 +25,17 @@ TIMING: dict[str, int] = {
     "fetch_max_wait_ms": 100,
     "request_timeout_ms": 500,
 }
+
+PLACE = Endpoint("replica", 1)
+"""Where an only voter is reached."""
+
+
+def alone(parts: Mapping[str, Any] | None = None, **config: Any) -> RaftClient[Any]:
+    """Return an only voter, not started, with `parts` of its own: in memory, or in a directory that is formatted."""
+    settings: dict[str, Any] = {"node_id": 1, "voters": (StaticVoter(1, PLACE),), **TIMING, **config}
+    if "directory" in settings:
+        format_directory(settings["directory"], node_id=1, cluster_id="test", static_voters=[1], ignore_formatted=True)
+    return RaftClient(RaftConfig(**settings), **{"transport": MemoryTransport(MemoryHub(), PLACE), **(parts or {})})
 
 
 class Quorum:
@@ -65,16 +77,7 @@ class Quorum:
 
     async def leader(self, *, not_id: int | None = None) -> RaftClient[Any]:
         """Return the client that leads and has proved it by a commit in its epoch."""
-        async with asyncio.timeout(PATIENCE_S):
-            while True:
-                for client in list(self.clients.values()):
-                    if client.leader_and_epoch().leader_id == client.node_id != not_id:
-                        try:
-                            await client.append_one(self.probe, timeout_ms=0)
-                            return client
-                        except (NotLeaderError, OutcomeUnknownError):
-                            continue
-                await asyncio.sleep(0.005)
+        return await leader_of(self.clients.values(), probe=self.probe, not_id=not_id)
 
     probe: Any = b"probe"
 
@@ -102,14 +105,17 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.002)
 
 
-async def appended_by(clients: Mapping[int, RaftClient[bytes]]) -> int:
-    """Append a record on the replica that leads; return its number."""
+async def leader_of(
+    clients: Collection[RaftClient[Any]], *, probe: Any = b"probe", not_id: int | None = None
+) -> RaftClient[Any]:
+    """Return the one of `clients` that leads and has proved it by a commit in its epoch."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            for client in clients.values():
-                try:
-                    await client.append_one(b"heard", timeout_ms=0)
-                except (NotLeaderError, OutcomeUnknownError):
-                    continue
-                return client.node_id
+            for client in list(clients):
+                if client.leader_and_epoch().leader_id == client.node_id != not_id:
+                    try:
+                        await client.append_one(probe, timeout_ms=0)
+                        return client
+                    except (NotLeaderError, OutcomeUnknownError):
+                        continue
             await asyncio.sleep(0.005)

@@ -29,6 +29,7 @@ from kraftlib.storage.log import chain as segments
 from kraftlib.storage.log.chain import restart_at
 from kraftlib.storage.memory import MemoryReplicatedLog
 from kraftlib.types import LeaderAndEpoch, OffsetAndEpoch
+from tests.runtime.fakes import ManualDisk
 from tests.runtime.test_waiters import Slot
 
 NODE_ID = 1
@@ -602,15 +603,9 @@ def test_a_stopped_listener_beside_a_state_machine_is_no_matter_of_who_waits(rig
 
 
 def test_whoever_waits_for_an_offset_does_not_see_a_state_that_is_being_restored(rig: Rig) -> None:
-    jobs: list[Any] = []
-
-    class Later:
-        def run(self, function: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
-            jobs.append((function, done))
-
-    machine = Summing()
+    machine, background = Summing(), ManualDisk()
     rig.applier.register(
-        StateMachineListener(machine, deliver=print, wants_results=lambda: False, background=Later()),  # type: ignore[arg-type]
+        StateMachineListener(machine, deliver=print, wants_results=lambda: False, background=background),
         state_machine=True,
     )
     for _ in range(5):
@@ -623,8 +618,7 @@ def test_whoever_waits_for_an_offset_does_not_see_a_state_that_is_being_restored
     slot = rig.barrier(4)
     rig.run()
     assert not slot.done(), "it would find neither the old state nor the new one"
-    function, done = jobs.pop()
-    done(function(), None)
+    background.finish()
     rig.run()
     assert (slot.result, machine.total) == (9, 100)
 

@@ -262,17 +262,12 @@ def batch(base_offset: Offset) -> Batch:
     return encode_batch([b"value"], timestamp_ms=1, base_offset=base_offset, epoch=3)
 
 
-def finish(rig: Rig) -> None:
-    while rig.disk.jobs:
-        rig.disk.finish()
-
-
 def test_the_rest_of_what_was_decided_is_done_before_the_disk_looks(torn: Rig) -> None:
     records = act.SendRecords(request_id=7, response="records", start_offset=DAMAGED, max_bytes=1)  # type: ignore[arg-type]
     torn.core.on(ev.RequestReceived, records, act.AppendToLog((batch(0),)), act.SendResponse(8, "next"))
     torn.executor.submit(ev.RequestReceived(7, "fetch", 17))
     torn.executor.submit(ev.RequestReceived(9, "vote", 2))
-    finish(torn)
+    torn.disk.finish_all()
 
     steps = [line for line in torn.trace if line != "disk done"]
     assert steps == ["respond None to 7", "append [0, 1)", "respond next to 8", f"look at {DAMAGED}"]
@@ -287,7 +282,7 @@ def test_the_core_hears_what_the_disk_did_before_the_disk_looks() -> None:
     rig.core.on(ev.ResponseReceived, act.WriteRepair((batch(0),)))
     rig.executor.submit(ev.ResponseReceived(1, "records"))
     rig.executor.damage_found(DAMAGED, CorruptBatchError("torn"))
-    finish(rig)
+    rig.disk.finish_all()
 
     assert [type(event) for event in rig.core.events] == [ev.ResponseReceived, ev.Repaired, ev.StorageFailed]
     assert rig.core.events[-1] == ev.StorageFailed((HOLE,), None)

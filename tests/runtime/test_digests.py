@@ -17,6 +17,7 @@ from kraftlib.runtime.committed import CommittedRecord
 from kraftlib.runtime.digests import Digester
 from kraftlib.runtime.listener import StateMachine
 from kraftlib.runtime.snapshots.increments import IncrementalStateMachine
+from tests.runtime.fakes import ManualDisk
 from tests.runtime.quorum import Quorum, quorum, until
 
 INTERVAL_MS = 100
@@ -199,25 +200,15 @@ class At:
         self.last_offset, self.append_timestamp_ms = offset, timestamp_ms
 
 
-class LateBackground:
-    """Is done when it is told to be."""
-
-    def __init__(self) -> None:
-        self.ends: list[Any] = []
-
-    def run(self, function: Any, done: Any) -> None:
-        self.ends.append(lambda: done(function(), None))
-
-
 def test_the_hash_of_a_state_that_was_replaced_meanwhile_is_dropped() -> None:
     """It may be that of the wrong state, and the snapshot that was loaded has healed that."""
-    background, hashed = LateBackground(), []
+    background, hashed = ManualDisk(), []
     digester = Digester(
         100,
         Ledger(),
         serde=BytesSerde(),
         loop=SlowLoop(),  # type: ignore[arg-type]
-        background=background,  # type: ignore[arg-type]
+        background=background,
         applied_offset=lambda: None,
         submit=lambda event: hashed.append(event.offset),
     )
@@ -227,10 +218,10 @@ def test_the_hash_of_a_state_that_was_replaced_meanwhile_is_dropped() -> None:
 
     apply(At(1, 0), At(2, 100))
     digester.loaded()
-    background.ends.pop()()
+    background.finish()
     assert hashed == []
     apply(At(6, 200), At(7, 300))
-    background.ends.pop()()
+    background.finish()
     assert hashed == [8]
 
 

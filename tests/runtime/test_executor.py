@@ -338,8 +338,7 @@ def test_a_damaged_log_is_deleted_from_on_the_disk(missing: tuple[OffsetRange, .
     rig.executor.start()
     rig.executor.submit(ev.TimeoutReached())
     waits = not rig.core.events
-    while rig.disk.jobs:
-        rig.disk.finish()
+    rig.disk.finish_all()
 
     assert waits == bool(missing)
     assert [line for line in rig.trace if line != "disk done"] == ["delete before 5@1", "committed 6"]

@@ -22,7 +22,7 @@ from kraftlib.storage.directory import format_directory
 from kraftlib.storage.memory import MemoryReplicatedLog
 from kraftlib.types import Endpoint
 from tests.runtime.client.test_raft_client import ENGINES, Counter
-from tests.runtime.quorum import PATIENCE_S, TIMING, quorum, until
+from tests.runtime.quorum import PATIENCE_S, TIMING, alone, quorum, until
 
 
 @ENGINES
@@ -87,7 +87,7 @@ async def test_a_look_at_the_disk_that_fails_is_told_once_and_repeated(
 ) -> None:
     monkeypatch.setattr(housekeeping, "SPACE_PERIOD_S", 0.01)
     log = Unreadable()
-    async with RaftClient(RaftConfig(node_id=1, voters=(StaticVoter(1, Endpoint("127.0.0.1", 0)),)), log=log):
+    async with alone({"log": log}):
         await until(lambda: log.looks > 3)
         log.answers, looks = True, log.looks
         await until(lambda: log.looks > looks + 3)
@@ -97,19 +97,10 @@ async def test_a_look_at_the_disk_that_fails_is_told_once_and_repeated(
 
 
 async def test_a_hold_is_still_there_after_a_restart(tmp_path: Path) -> None:
-    format_directory(tmp_path, node_id=1, cluster_id="cluster", static_voters=[1])
-    config = RaftConfig(
-        node_id=1,
-        directory=tmp_path,
-        voters=(StaticVoter(1, Endpoint("replica", 1)),),
-        snapshot_interval_records=3,
-        retention_bytes=0,
-        **TIMING,
-    )
 
     def client() -> RaftClient[int]:
-        transport = MemoryTransport(MemoryHub(), Endpoint("replica", 1))
-        return RaftClient(config, transport=transport, state_machine=Counter(), serde=JsonSerde())
+        parts = {"state_machine": Counter(), "serde": JsonSerde()}
+        return alone(parts, directory=tmp_path, snapshot_interval_records=3, retention_bytes=0)
 
     async with client() as first:
         await first.wait_for_leader(timeout_ms=int(PATIENCE_S * 1_000))
@@ -131,25 +122,18 @@ async def test_a_hold_is_still_there_after_a_restart(tmp_path: Path) -> None:
 async def test_a_hold_that_is_released_at_the_end_or_after_it_is_gone_after_a_restart(
     engine: str, tmp_path: Path
 ) -> None:
-    format_directory(tmp_path, node_id=1, cluster_id="cluster", static_voters=[1])
-    voters = (StaticVoter(1, Endpoint("replica", 1)),)
-    config = RaftConfig(node_id=1, directory=tmp_path, voters=voters, engine=engine, **TIMING)
-
-    def client() -> RaftClient[bytes]:
-        return RaftClient(config, transport=MemoryTransport(MemoryHub(), Endpoint("replica", 1)))
-
     def stored() -> list[str]:
         document = json.loads((tmp_path / names.PARTITION_DIRECTORY / names.HOLDS).read_bytes())
         return [hold["name"] for hold in document["holds"]]
 
-    async with client() as first:
+    async with alone(directory=tmp_path, engine=engine) as first:
         await first.wait_for_leader(timeout_ms=int(PATIENCE_S * 1_000))
         at_end, after_end, later = (first.hold_log(name) for name in ("at the end", "after the end", "later"))
         at_end.release()
     assert stored() == ["after the end", "later"]
     after_end.release()
     assert stored() == ["later"]
-    async with client() as second:
+    async with alone(directory=tmp_path, engine=engine) as second:
         with pytest.raises(DirectoryInUseError):
             later.release()
         second.hold_log("of the second life")

@@ -16,11 +16,11 @@ from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import DiskFullError, NotLeaderError, OutcomeUnknownError
 from kraftlib.records.batch import read_batches
 from kraftlib.runtime.client.raft_client import RaftClient
-from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
+from kraftlib.runtime.net.memory_transport import MemoryTransport
 from kraftlib.runtime.waiters import Appended
 from kraftlib.storage.directory import format_directory
 from kraftlib.types import Endpoint
-from tests.runtime.quorum import PATIENCE_S, TIMING, Quorum, until
+from tests.runtime.quorum import PATIENCE_S, TIMING, Quorum, alone, until
 from tests.storage.damage.test_repair import cut as shorten
 from tests.storage.damage.test_repair import overwrite
 
@@ -263,10 +263,7 @@ async def test_a_scrub_finds_what_nobody_reads_and_has_it_repaired(
 
 
 async def test_a_sole_voter_with_damage_does_not_start_and_says_what_to_do(tmp_path: Path) -> None:
-    voters = (StaticVoter(1, Endpoint("replica", 1)),)
-    format_directory(tmp_path / "1", node_id=1, cluster_id="test", static_voters=[1])
-    config = RaftConfig(node_id=1, voters=voters, directory=tmp_path / "1", **TIMING)
-    client: RaftClient[bytes] = RaftClient(config, transport=MemoryTransport(MemoryHub(), Endpoint("replica", 1)))
+    client = alone(directory=tmp_path / "1")
     await client.start()
     await client.wait_for_leader(timeout_ms=int(PATIENCE_S * 1_000))
     for value in VALUES[:20]:
@@ -276,6 +273,5 @@ async def test_a_sole_voter_with_damage_does_not_start_and_says_what_to_do(tmp_p
     (partition / "kraftlib-prefix.json").unlink()
     overwrite(max(partition.glob("*.log")), 5_000, b"????")
 
-    again: RaftClient[bytes] = RaftClient(config, transport=MemoryTransport(MemoryHub(), Endpoint("replica", 1)))
     with pytest.raises(Exception, match=r"only voter and its log is damaged.*kraftlib recover"):
-        await again.start()
+        await alone(directory=tmp_path / "1").start()

@@ -11,23 +11,15 @@ from typing import Any
 
 import pytest
 
-from kraftlib.config import RaftConfig, StaticVoter
+from kraftlib.config import RaftConfig
 from kraftlib.errors import ClosedError
 from kraftlib.runtime.client.engine import InlineEngine
-from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.client.thread_engine import ThreadEngine
 from kraftlib.runtime.committed import BatchReader
 from kraftlib.runtime.listener import Listener
-from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
-from kraftlib.types import Endpoint
-from tests.runtime.quorum import PATIENCE_S, TIMING, quorum
+from tests.runtime.quorum import PATIENCE_S, TIMING, alone, quorum
 
 ROOT = Path(__file__).resolve().parents[3]
-
-
-def alone(engine: str, **settings: Any) -> RaftClient[bytes]:
-    config = RaftConfig(node_id=1, voters=(StaticVoter(1, Endpoint("replica", 1)),), engine=engine, **TIMING)
-    return RaftClient(config, transport=MemoryTransport(MemoryHub(), Endpoint("replica", 1)), **settings)
 
 
 @pytest.mark.parametrize(("engine", "elsewhere"), [("inline", False), ("thread", True)])
@@ -38,7 +30,7 @@ async def test_listeners_are_called_on_the_engines_thread(engine: str, elsewhere
         def handle_commit(self, reader: BatchReader) -> None:
             called_on.append(threading.current_thread())
 
-    async with asyncio.timeout(PATIENCE_S), alone(engine, listener=Noting()) as client:
+    async with asyncio.timeout(PATIENCE_S), alone({"listener": Noting()}, engine=engine) as client:
         await client.wait_for_leader()
         await client.append_one(b"value", wait="applied")
     assert all((thread is not threading.current_thread()) == elsewhere for thread in called_on)
@@ -63,7 +55,7 @@ async def test_callbacks_on_the_engines_thread_may_call_the_client() -> None:
             seen.append(client.status().role)
 
     async with asyncio.timeout(PATIENCE_S):
-        client = alone("thread", listener=Asking())
+        client = alone({"listener": Asking()}, engine="thread")
         async with client:
             await client.wait_for_leader()
             await client.append_one(b"value", wait="applied")

@@ -11,21 +11,16 @@ from typing import Any
 
 import pytest
 
-from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import ClosedError, DirectoryInUseError, OutcomeUnknownError, ReplicaFailedError
-from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.committed import BatchReader, CommittedRecord
 from kraftlib.runtime.listener import Listener, StateMachine
 from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
 from kraftlib.runtime.net.transport import FrameReceiver
-from kraftlib.storage.directory import format_directory
 from kraftlib.storage.lock import DirectoryLock
 from kraftlib.types import Endpoint, LeaderAndEpoch
-from tests.runtime.quorum import PATIENCE_S, TIMING, until
+from tests.runtime.quorum import PATIENCE_S, PLACE, alone, until
 
 ENGINES = pytest.mark.parametrize("engine", ["inline", "thread"])
-PLACE = Endpoint("replica", 1)
-SETTINGS: dict[str, Any] = {**TIMING}
 
 
 class Gate:
@@ -90,12 +85,8 @@ class Rig:
     def __init__(self, directory: Path, engine: str, *, start: bool = True, close: bool = True, **more: Any) -> None:
         self.start, self.close = Gate(is_open=start), Gate(is_open=close)
         self.directory = directory / "replica"
-        format_directory(self.directory, node_id=1, cluster_id="gated", static_voters=[1])
-        config = RaftConfig(
-            node_id=1, directory=self.directory, voters=(StaticVoter(1, PLACE),), engine=engine, **SETTINGS
-        )
         transport = GatedTransport(start=self.start, close=self.close)
-        self.client: RaftClient[bytes] = RaftClient(config, transport=transport, **more)
+        self.client = alone({"transport": transport, **more}, directory=self.directory, engine=engine)
 
     @property
     def is_given_back(self) -> bool:
@@ -270,11 +261,7 @@ async def test_a_callback_that_ends_the_loop_of_the_replica_fails_it_and_everybo
             pass
 
     directory = tmp_path / "replica"
-    format_directory(directory, node_id=1, cluster_id="ending", static_voters=[1])
-    config = RaftConfig(node_id=1, directory=directory, voters=(StaticVoter(1, PLACE),), engine="thread", **SETTINGS)
-    client: RaftClient[bytes] = RaftClient(
-        config, transport=MemoryTransport(MemoryHub(), PLACE), state_machine=Ending()
-    )
+    client = alone({"state_machine": Ending()}, directory=directory, engine="thread")
     async with asyncio.timeout(PATIENCE_S):
         await client.start()
         await client.wait_for_leader()

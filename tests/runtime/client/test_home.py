@@ -12,18 +12,13 @@ from typing import Any
 
 import pytest
 
-from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import ConfigError
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.committed import CommittedRecord
 from kraftlib.runtime.listener import Listener, StateMachine
-from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
-from kraftlib.types import Endpoint
-from tests.runtime.quorum import PATIENCE_S, TIMING
+from tests.runtime.quorum import PATIENCE_S, alone
 
 ROOT = Path(__file__).resolve().parents[3]
-PLACE = Endpoint("replica", 1)
-SETTINGS: dict[str, Any] = {**TIMING}
 
 Call = Callable[[RaftClient[bytes]], Awaitable[object]]
 
@@ -55,10 +50,7 @@ async def prepare(client: RaftClient[bytes]) -> None:
 @pytest.mark.parametrize("engine", ["inline", "thread"])
 async def test_another_loop_is_refused_before_anything_is_appended(engine: str, call: Call) -> None:
     machine = Counting()
-    config = RaftConfig(node_id=1, voters=(StaticVoter(1, PLACE),), engine=engine, **SETTINGS)
-    transport = MemoryTransport(MemoryHub(), PLACE)
-    own: RaftClient[bytes] = RaftClient(config, transport=transport, state_machine=machine)
-    async with asyncio.timeout(PATIENCE_S), own as client:
+    async with asyncio.timeout(PATIENCE_S), alone({"state_machine": machine}, engine=engine) as client:
         await client.wait_for_leader()
 
         async def elsewhere() -> None:
@@ -85,9 +77,7 @@ async def test_another_loop_is_refused_before_anything_is_appended(engine: str, 
 async def test_only_a_replica_with_a_thread_of_its_own_does_anything_for_another_thread(
     engine: str, call: Callable[[RaftClient[bytes]], object]
 ) -> None:
-    config = RaftConfig(node_id=1, voters=(StaticVoter(1, PLACE),), engine=engine, **SETTINGS)
-    own: RaftClient[bytes] = RaftClient(config, transport=MemoryTransport(MemoryHub(), PLACE), state_machine=Counting())
-    async with asyncio.timeout(PATIENCE_S), own as client:
+    async with asyncio.timeout(PATIENCE_S), alone({"state_machine": Counting()}, engine=engine) as client:
         await client.wait_for_leader()
         await client.propose(b"first")
         if engine == "thread":
@@ -98,11 +88,8 @@ async def test_only_a_replica_with_a_thread_of_its_own_does_anything_for_another
 
 
 async def test_an_inline_replica_takes_nothing_from_another_thread() -> None:
-    config = RaftConfig(node_id=1, voters=(StaticVoter(1, PLACE),), engine="inline", **SETTINGS)
-    transport = MemoryTransport(MemoryHub(), PLACE)
     machine = Counting()
-    own: RaftClient[bytes] = RaftClient(config, transport=transport, state_machine=machine)
-    async with asyncio.timeout(PATIENCE_S), own as client:
+    async with asyncio.timeout(PATIENCE_S), alone({"state_machine": machine}, engine="inline") as client:
         await client.wait_for_leader()
         with pytest.raises(ConfigError, match="nothing was appended"):
             await asyncio.to_thread(asyncio.run, prepare(client))

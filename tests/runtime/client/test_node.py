@@ -13,7 +13,7 @@ import attrs
 import pytest
 
 from kraftlib.config import RaftConfig
-from kraftlib.errors import ConfigError, DirectoryInUseError, NotLeaderError, OutcomeUnknownError
+from kraftlib.errors import ConfigError, DirectoryInUseError
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.committed import BatchReader
 from kraftlib.runtime.listener import Listener
@@ -23,7 +23,7 @@ from kraftlib.storage.log.sync_point import read_sync_point
 from kraftlib.storage.names import PARTITION_DIRECTORY
 from kraftlib.types import Endpoint
 from tests.ports import local_voters
-from tests.runtime.quorum import PATIENCE_S, TIMING, until
+from tests.runtime.quorum import PATIENCE_S, TIMING, leader_of, until
 
 SETTINGS = pytest.mark.parametrize(
     ("engine", "flush", "event_loop"),
@@ -66,17 +66,6 @@ async def running(configs: Sequence[RaftConfig]) -> AsyncIterator[tuple[list[Raf
             await client.start()
             stack.push_async_callback(client.shutdown, timeout_ms=0)
         yield clients, journals
-
-
-async def leader_of(clients: Sequence[RaftClient[bytes]]) -> RaftClient[bytes]:
-    while True:
-        known = await clients[0].wait_for_leader()
-        leader = next(client for client in clients if client.node_id == known.leader_id)
-        try:
-            await leader.append_one(b"probe", timeout_ms=0)
-            return leader
-        except (NotLeaderError, OutcomeUnknownError):
-            await asyncio.sleep(0.005)  # what one replica knows of another may be old
 
 
 @SETTINGS

@@ -34,7 +34,7 @@ from kraftlib.runtime.waiters import Appended
 from kraftlib.storage.memory import MemoryReplicatedLog
 from kraftlib.types import Endpoint, LeaderAndEpoch
 from kraftlib.wire.apis import ApiKey
-from tests.runtime.quorum import PATIENCE_S, TIMING, Quorum, quorum, until
+from tests.runtime.quorum import PATIENCE_S, PLACE, Quorum, alone, quorum, until
 
 ENGINES = pytest.mark.parametrize("engine", ["inline", "thread"])
 
@@ -478,10 +478,7 @@ async def test_who_has_waited_in_vain_is_forgotten(engine: str) -> None:
             await waiting
 
     voters = tuple(StaticVoter(voter_id, Endpoint("replica", voter_id)) for voter_id in (1, 2))
-    config = RaftConfig(node_id=1, voters=voters, engine=engine, **TIMING)  # the other one is away
-    transport = MemoryTransport(MemoryHub(), Endpoint("replica", 1))
-    alone: RaftClient[bytes] = RaftClient(config, transport=transport)
-    async with asyncio.timeout(PATIENCE_S), alone as client:
+    async with asyncio.timeout(PATIENCE_S), alone(engine=engine, voters=voters) as client:  # the other one is away
         before = futures()
         for _ in range(5):
             waits = [client.wait_for_offset(5, timeout_ms=1) for _ in range(100)]
@@ -504,10 +501,7 @@ async def test_a_failed_disk_stops_the_replica_and_everybody_is_told(
             return super().flush()
 
     log = FailingLog()
-    config = RaftConfig(node_id=1, voters=(StaticVoter(1, Endpoint("replica", 1)),), engine=engine, **TIMING)
-    client: RaftClient[bytes] = RaftClient(
-        config, log=log, transport=MemoryTransport(MemoryHub(), Endpoint("replica", 1))
-    )
+    client = alone({"log": log}, engine=engine)
     async with asyncio.timeout(PATIENCE_S):
         async with client:
             await client.wait_for_leader()
@@ -533,14 +527,11 @@ async def test_a_replica_that_fails_at_once_does_not_start(engine: str) -> None:
         def begin_epoch(self, epoch: int, start_offset: int) -> None:
             raise StorageError("the disk is gone")
 
-    config = RaftConfig(
-        node_id=1, voters=(StaticVoter(1, Endpoint("replica", 1)),), engine=engine, flush="inline", **TIMING
-    )
     hub = MemoryHub()
-    client: RaftClient[bytes] = RaftClient(config, log=Broken(), transport=MemoryTransport(hub, Endpoint("replica", 1)))
+    client = alone({"log": Broken(), "transport": MemoryTransport(hub, PLACE)}, engine=engine, flush="inline")
     with pytest.raises(ReplicaFailedError, match="the disk is gone"):
         await client.start()
-    async with RaftClient(config, transport=MemoryTransport(hub, Endpoint("replica", 1))) as again:
+    async with alone({"transport": MemoryTransport(hub, PLACE)}, engine=engine) as again:
         await again.wait_for_leader(timeout_ms=10_000)
 
 
@@ -572,13 +563,12 @@ async def test_two_voters_are_a_warning(caplog: pytest.LogCaptureFixture) -> Non
 
 
 async def test_without_a_directory_the_log_says_what_that_means(caplog: pytest.LogCaptureFixture) -> None:
-    config = RaftConfig(node_id=1, voters=(StaticVoter(1, Endpoint("replica", 1)),), engine="inline", **TIMING)
-    client: RaftClient[bytes] = RaftClient(config, transport=MemoryTransport(MemoryHub(), Endpoint("replica", 1)))
+    client = alone(engine="inline")
     async with client:
         await client.wait_for_leader(timeout_ms=10_000)
         await client.append_one(b"value")
         assert client.node_id == client.config.node_id == 1
-        assert client.endpoint == Endpoint("replica", 1)
+        assert client.endpoint == PLACE
         assert client.kraft_version() == 0
         assert client.latest_snapshot_id() is None
     assert "in memory: the records and votes that it acknowledges are lost with the process" in caplog.text

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from kraftlib.codec.versions import Versions
-from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import ReplicaFailedError, StorageError
-from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
 from kraftlib.runtime.net.transport import Destination
 from kraftlib.storage.memory import MemoryQuorumStateStore
@@ -18,7 +16,7 @@ from kraftlib.testing.transport_contract import station
 from kraftlib.wire.apis import PrivateApiKey
 from kraftlib.wire.frames import decode_response, encode_request
 from kraftlib.wire.messages.query import QueryRequest, QueryResponse
-from tests.runtime.quorum import PATIENCE_S
+from tests.runtime.quorum import PATIENCE_S, PLACE, alone
 from tests.runtime.wired import ANYWHERE
 
 
@@ -49,26 +47,24 @@ class Clinging(Echo):
 
 
 async def test_a_service_that_cannot_end_keeps_no_replica_open() -> None:
-    config = RaftConfig(node_id=1, voters=(StaticVoter(1, ANYWHERE),))
     hub = MemoryHub()
-    client: RaftClient[bytes] = RaftClient(config, transport=MemoryTransport(hub, ANYWHERE), service=Clinging())
+    client = alone({"transport": MemoryTransport(hub, PLACE), "service": Clinging()})
     await client.start()
     with pytest.raises(ZeroDivisionError, match="not yet"):
         await client.shutdown()
     async with asyncio.timeout(PATIENCE_S):
         await client.wait_closed()
-    async with RaftClient(config, transport=MemoryTransport(hub, ANYWHERE), service=Echo()) as next_one:
+    async with alone({"transport": MemoryTransport(hub, PLACE), "service": Echo()}) as next_one:
         await next_one.wait_for_leader(timeout_ms=30_000)
 
 
 @pytest.mark.parametrize("served", [True, False])
 async def test_requests_of_a_service_are_answered_and_those_of_none_close_the_connection(served: bool) -> None:
     hub, service = MemoryHub(), Echo()
-    config = RaftConfig(node_id=1, voters=(StaticVoter(1, ANYWHERE),))
-    transport = MemoryTransport(hub, ANYWHERE)
+    parts = {"transport": MemoryTransport(hub, ANYWHERE), "service": service if served else None}
     question = encode_request(QueryRequest(question=b"why?"), version=0, correlation_id=7, client_id=None)
     async with (
-        RaftClient(config, transport=transport, service=service if served else None) as client,
+        alone(parts) as client,
         station(lambda at: MemoryTransport(hub, ANYWHERE)) as stranger,
     ):
         stranger.ask(Destination(1, client.endpoint), question)
@@ -93,9 +89,7 @@ class Failing(MemoryQuorumStateStore):
 
 async def test_a_service_ends_with_a_replica_that_fails_as_it_starts() -> None:
     service = Echo()
-    config = RaftConfig(node_id=1, voters=(StaticVoter(1, ANYWHERE),), flush="inline", engine="inline")
-    transport = MemoryTransport(MemoryHub(), ANYWHERE)
-    client: RaftClient[bytes] = RaftClient(config, transport=transport, service=service, elections=Failing())
+    client = alone({"service": service, "elections": Failing()}, flush="inline", engine="inline")
     with pytest.raises(ReplicaFailedError, match="the disk has failed"):
         await client.start()
     assert service.life == ["begin", "end"]

@@ -8,25 +8,16 @@ from typing import Any
 
 import pytest
 
-from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import ConfigError
 from kraftlib.runtime.client import thread_engine as module
-from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.client.thread_engine import ThreadEngine, loop_factory
 from kraftlib.runtime.committed import BatchReader
 from kraftlib.runtime.listener import Listener
-from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
-from kraftlib.types import Endpoint
-from tests.runtime.quorum import PATIENCE_S, TIMING, until
-
-
-def alone(**settings: Any) -> RaftClient[bytes]:
-    config = RaftConfig(node_id=1, voters=(StaticVoter(1, Endpoint("replica", 1)),), engine="thread", **TIMING)
-    return RaftClient(config, transport=MemoryTransport(MemoryHub(), Endpoint("replica", 1)), **settings)
+from tests.runtime.quorum import PATIENCE_S, alone, until
 
 
 async def test_what_one_turn_of_the_host_appends_goes_over_in_one_hop(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with asyncio.timeout(PATIENCE_S), alone() as client:
+    async with asyncio.timeout(PATIENCE_S), alone(engine="thread") as client:
         await client.wait_for_leader()
         received: list[int] = []
         engine = client._engine
@@ -43,7 +34,7 @@ async def test_what_one_turn_of_the_host_appends_goes_over_in_one_hop(monkeypatc
 
 
 async def test_an_exception_of_a_call_comes_back_to_the_caller() -> None:
-    async with asyncio.timeout(PATIENCE_S), alone() as client:
+    async with asyncio.timeout(PATIENCE_S), alone(engine="thread") as client:
         with pytest.raises(ZeroDivisionError):
             client._engine.call(lambda: 1 // 0)
         with pytest.raises(ZeroDivisionError):
@@ -60,7 +51,7 @@ async def test_a_call_that_was_given_up_is_not_done_later(monkeypatch: pytest.Mo
                 entered.set()
                 let.wait(PATIENCE_S)
 
-    async with asyncio.timeout(PATIENCE_S), alone(listener=Blocking()) as client:
+    async with asyncio.timeout(PATIENCE_S), alone({"listener": Blocking()}, engine="thread") as client:
         epoch = (await client.wait_for_leader()).epoch
         blocked = await client.append_one(b"block")
         await until(entered.is_set)
@@ -74,7 +65,7 @@ async def test_a_call_that_was_given_up_is_not_done_later(monkeypatch: pytest.Mo
 
 
 async def test_no_thread_is_left_behind() -> None:
-    async with asyncio.timeout(PATIENCE_S), alone() as client:
+    async with asyncio.timeout(PATIENCE_S), alone(engine="thread") as client:
         await client.wait_for_leader()
         names = {thread.name for thread in threading.enumerate()}
         assert {"kraftlib-1", "kraftlib-disk-1"} <= names

@@ -18,7 +18,7 @@ from kraftlib.wire.messages.read_barrier import ReadBarrierRequest
 from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest
 from kraftlib.wire.messages.state_digest import StateDigestRequest
 from tests.ports import local_voters
-from tests.runtime.quorum import TIMING, appended_by
+from tests.runtime.quorum import TIMING, leader_of
 from tests.security.authority import Authority
 from tools.scenarios import handmade as msg
 
@@ -61,7 +61,7 @@ async def test_of_three_replicas_one_has_the_certificate_of_another_and_is_not_h
             config = RaftConfig(node_id=voter.id, voters=voters, cluster_id="blue", listen=voter.endpoint, **TIMING)
             clients[voter.id] = RaftClient(config, **authority.contexts(f"kraft://blue/{named}"))
             await clients[voter.id].start()
-        leader_id = await appended_by(clients)
+        leader_id = (await leader_of(clients.values())).node_id
 
         assert leader_id in (1, 2)
         assert clients[3].high_watermark() in (None, 0)

@@ -21,7 +21,8 @@ from kraftlib.types import Endpoint, parse_endpoint
 from kraftlib.wire.frames import encode_request
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest
 from tests.runtime.net.test_sasl_connections import log_in, server, telling, users
-from tests.runtime.net.test_tcp_server import Stranger, server_context, stranger, tcp, until
+from tests.runtime.net.test_tcp_server import Stranger, server_context, stranger, tcp
+from tests.runtime.quorum import until
 
 LOOPBACK = Endpoint("127.0.0.1", 0)
 HELLO = encode_request(ApiVersionsRequest(), version=0, correlation_id=1, client_id="stranger")

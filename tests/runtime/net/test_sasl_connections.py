@@ -44,9 +44,8 @@ from tests.runtime.net.test_tcp_server import (
     server_context,
     stranger,
     tcp,
-    until,
 )
-from tests.runtime.quorum import PATIENCE_S, TIMING, appended_by
+from tests.runtime.quorum import PATIENCE_S, TIMING, leader_of, until
 from tools.scenarios import handmade as msg
 
 SECRET = "correct horse battery staple"
@@ -440,15 +439,15 @@ def secret_file(directory: Path, text: str = SECRET) -> Path:
 async def test_replicas_with_one_secret_elect_and_commit(tmp_path: Path, mechanism: str) -> None:
     sasl = SaslConfig(secret_file=secret_file(tmp_path), mechanism=mechanism)
     async with quorum(dict.fromkeys((1, 2, 3), sasl)) as clients:
-        leader_id = await appended_by(clients)
-        assert clients[leader_id].high_watermark() is not None
+        leader = await leader_of(clients.values())
+        assert leader.high_watermark() is not None
 
 
 async def test_replicas_that_share_a_user_elect_and_commit() -> None:
     """As Kafka's controllers do: one user, bound to all of them."""
     sasl = SaslConfig(username="controller", password=SECRET, replicas={"controller": (1, 2, 3)})
     async with quorum(dict.fromkeys((1, 2, 3), sasl)) as clients:
-        await appended_by(clients)
+        await leader_of(clients.values())
 
 
 async def test_a_replica_without_the_secret_is_not_heard(tmp_path: Path) -> None:
@@ -456,7 +455,7 @@ async def test_a_replica_without_the_secret_is_not_heard(tmp_path: Path) -> None
     (tmp_path / "other").mkdir()
     theirs = SaslConfig(secret_file=secret_file(tmp_path / "other", "another secret of another quorum"))
     async with quorum({1: ours, 2: ours, 3: theirs}) as clients:
-        assert await appended_by(clients) in (1, 2)
+        assert (await leader_of(clients.values())).node_id in (1, 2)
         assert clients[3].log_end_offset() == 0
 
 
@@ -468,7 +467,7 @@ async def test_a_replica_that_speaks_as_another_is_not_heard(caplog: pytest.LogC
         for number, named in ((1, 1), (2, 2), (3, 2))
     }
     async with quorum(sasl) as clients:
-        assert await appended_by(clients) in (1, 2)
+        assert (await leader_of(clients.values())).node_id in (1, 2)
         await until(lambda: "it speaks as replica 3, and its user 'replica-2' is bound to 2" in caplog.text)
         assert clients[3].log_end_offset() == 0
 
@@ -486,7 +485,7 @@ async def test_a_stranger_without_the_secret_owns_nothing(tmp_path: Path) -> Non
     """
     sasl = SaslConfig(secret_file=secret_file(tmp_path))
     async with quorum(dict.fromkeys((1, 2, 3), sasl), election_timeout_ms=5_000, fetch_timeout_ms=60_000) as clients:
-        leader = clients[await appended_by(clients)]
+        leader = await leader_of(clients.values())
         epoch, others = leader.leader_and_epoch().epoch, [id for id in clients if id != leader.node_id]
         for id in others:
             await clients[id].shutdown(timeout_ms=0)
@@ -522,7 +521,7 @@ async def test_a_client_with_the_secret_speaks_as_no_replica(tmp_path: Path) -> 
     sasl = SaslConfig(secret_file=secret_file(tmp_path))
     client = SaslConfig(secret_file=sasl.secret_file, username="visitor")
     async with quorum({1: sasl}) as clients:
-        await appended_by(clients)
+        await leader_of(clients.values())
         endpoint = clients[1].endpoint
         async with stranger(endpoint) as visitor:
             await log_in(visitor, load_users(client, 9, encrypted=False, insecure=False))

@@ -18,7 +18,8 @@ from kraftlib.runtime.net.tcp import TcpTransport
 from kraftlib.runtime.net.transport import Peer, Reply
 from kraftlib.security.limits import TcpLimits
 from kraftlib.testing.transport_contract import PATIENCE_S, Station
-from tests.runtime.net.test_tcp_server import LOOPBACK, server, still_serves, stranger, tcp, until
+from tests.runtime.net.test_tcp_server import LOOPBACK, server, still_serves, stranger, tcp
+from tests.runtime.quorum import until
 
 
 async def test_a_frame_may_come_byte_by_byte() -> None:

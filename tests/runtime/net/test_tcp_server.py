@@ -11,7 +11,7 @@ import socket
 import ssl
 import struct
 import tracemalloc
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -24,6 +24,7 @@ from kraftlib.runtime.net.transport import Destination, Peer, Reply
 from kraftlib.security.limits import TcpLimits
 from kraftlib.testing.transport_contract import PATIENCE_S, Station, station
 from kraftlib.types import Endpoint
+from tests.runtime.quorum import until
 
 LOOPBACK = Endpoint("127.0.0.1", 0)
 HALF_A_HELLO = bytes.fromhex("16 0301")
@@ -93,13 +94,6 @@ async def still_serves(opened: Station) -> bool:
 def tcp(opened: Station) -> TcpTransport:
     assert isinstance(opened.transport, TcpTransport)
     return opened.transport
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what nobody announces."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0)
 
 
 async def test_a_connection_that_is_gone_keeps_none_of_its_bytes() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import re
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -17,7 +17,7 @@ import pytest
 from cryptography import x509
 
 from kraftlib import RaftClient, RaftConfig
-from kraftlib.errors import ConfigError, NotLeaderError, OutcomeUnknownError
+from kraftlib.errors import ConfigError
 from kraftlib.runtime.net import api_versions
 from kraftlib.runtime.net.tcp import TcpTransport
 from kraftlib.security.contexts import Contexts, Trust, client_context
@@ -25,7 +25,7 @@ from kraftlib.security.tls import TlsConfig
 from kraftlib.types import Endpoint
 from kraftlib.wire.frames import encode_request
 from tests.ports import local_voters
-from tests.runtime.quorum import PATIENCE_S, TIMING
+from tests.runtime.quorum import PATIENCE_S, TIMING, leader_of, until
 from tests.runtime.wired import engine, vote, vote_answer
 from tests.security.authority import DAY, Authority, now, replace
 
@@ -52,18 +52,6 @@ async def quorum(authority: Authority, **settings: Any) -> AsyncIterator[dict[in
             await client.shutdown(timeout_ms=0)
 
 
-async def leader_of(clients: dict[int, RaftClient[bytes]]) -> RaftClient[bytes]:
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            for client in clients.values():
-                try:
-                    await client.append_one(b"first", timeout_ms=0)
-                except (NotLeaderError, OutcomeUnknownError):
-                    continue
-                return client
-            await asyncio.sleep(0.01)
-
-
 async def shown_by(endpoint: Endpoint, files: TlsConfig) -> int:
     """Return the serial number of the certificate that a server shows to a newcomer."""
     _reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port, ssl=client_context(files))
@@ -71,19 +59,12 @@ async def shown_by(endpoint: Endpoint, files: TlsConfig) -> int:
     return int(writer.get_extra_info("peercert")["serialNumber"], 16)
 
 
-async def until(condition: Callable[[], Any]) -> None:
-    """Wait until a condition holds that nothing tells of."""
-    async with asyncio.timeout(PATIENCE_S):
-        for _ in iter(lambda: bool(condition()), True):
-            await asyncio.sleep(0.01)
-
-
 async def test_certificates_are_renewed_without_a_lost_commit_connection_or_election(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     authority = Authority(tmp_path)
     async with quorum(authority) as clients:
-        leader = await leader_of(clients)
+        leader = await leader_of(clients.values())
         epoch = leader.leader_and_epoch().epoch
         caplog.clear()
         done = asyncio.Event()
@@ -121,7 +102,7 @@ async def test_a_replica_whose_certificate_is_revoked_is_cut_off(
     """Its connections are as old as the quorum, and end with the new list."""
     authority = Authority(tmp_path)
     async with quorum(authority, crl=authority.revoke()) as clients:
-        leader = await leader_of(clients)
+        leader = await leader_of(clients.values())
         outcast = next(client for number, client in clients.items() if client is not leader)
         await until(outcast.high_watermark)
         serial = await shown_by(outcast.endpoint, files_of(authority, 9))
@@ -132,7 +113,7 @@ async def test_a_replica_whose_certificate_is_revoked_is_cut_off(
         left_behind = outcast.log_end_offset()
         others = {number: client for number, client in clients.items() if client is not outcast}
         for _ in range(3):
-            leader = await leader_of(others)
+            leader = await leader_of(others.values())
 
         assert outcast.log_end_offset() <= left_behind + 1
         assert leader.log_end_offset() > outcast.log_end_offset()

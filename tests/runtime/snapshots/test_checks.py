@@ -9,6 +9,7 @@ from kraftlib.errors import ClosedError, CorruptBatchError, StorageError
 from kraftlib.runtime.snapshots.checks import SnapshotChecks, Unchecked
 from kraftlib.storage.memory import MemoryReplicatedLog
 from kraftlib.types import OffsetAndEpoch
+from tests.runtime.fakes import ManualDisk
 
 ONE, TWO = OffsetAndEpoch(offset=10, epoch=1), OffsetAndEpoch(offset=20, epoch=1)
 
@@ -33,34 +34,9 @@ class CheckedLog(MemoryReplicatedLog):
         return None
 
 
-class Later:
-    """A disk that works when it is told to."""
-
-    def __init__(self) -> None:
-        self.work: list[tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]] = []
-
-    def run(self, function: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
-        self.work.append((function, done))
-
-    def flush(self, log: Any, done: Callable[[Any, BaseException | None], None]) -> None:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-    def finish(self) -> None:
-        function, done = self.work.pop(0)
-        try:
-            result = function()
-        except Exception as error:  # noqa: BLE001 - as a disk does
-            done(None, error)
-        else:
-            done(result, None)
-
-
 class Rig:
     def __init__(self) -> None:
-        self.log, self.disk = CheckedLog(), Later()
+        self.log, self.disk = CheckedLog(), ManualDisk()
         self.damaged: list[tuple[OffsetAndEpoch, str]] = []
         self.told: list[str] = []
         self.checks = SnapshotChecks(
@@ -140,7 +116,7 @@ def test_one_that_is_gone_is_no_damage_and_at_the_end_of_the_replica_nobody_is_t
 def test_a_log_that_cannot_do_without_them_has_all_its_snapshots_believed() -> None:
     damaged: list[Any] = []
     checks = SnapshotChecks(
-        MemoryReplicatedLog(), background=Later(), on_damage=lambda *arguments: damaged.append(arguments)
+        MemoryReplicatedLog(), background=ManualDisk(), on_damage=lambda *arguments: damaged.append(arguments)
     )
     told: list[str] = []
     checks.when_checked(ONE, lambda: told.append("a"))

@@ -21,7 +21,7 @@ from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.storage import names
 from kraftlib.storage.directory import format_directory
 from tests.ports import local_voters
-from tests.runtime.quorum import PATIENCE_S, TIMING, until
+from tests.runtime.quorum import PATIENCE_S, TIMING, leader_of, until
 
 
 class Together:
@@ -57,16 +57,9 @@ class Together:
 
     async def leader(self) -> RaftClient[Any]:
         """Return the one that has committed in its epoch."""
-        async with asyncio.timeout(PATIENCE_S):
-            while True:
-                for client in list(self.clients.values()):
-                    if client.leader_and_epoch().leader_id == client.node_id:
-                        try:
-                            await self._put(client, "probe", "x")
-                            return client
-                        except (NotLeaderError, OutcomeUnknownError):
-                            continue
-                await asyncio.sleep(0.005)
+        leader = await leader_of(self.clients.values(), probe={"key": "probe", "value": "x"})
+        self.written["probe"] = "x"
+        return leader
 
     async def _put(self, client: RaftClient[Any], key: str, value: str) -> None:
         await client.propose({"key": key, "value": value})
@@ -88,6 +81,13 @@ class Together:
         await self.alike()
         for client in self.clients.values():
             await client.create_snapshot()
+
+    async def compact(self, count: int) -> None:
+        """Write and take snapshots until the log of every replica that runs begins at its only one."""
+        for _ in range(2):
+            await self.put(count)
+            await self.snapshot()
+        await until(lambda: all(len(self.checkpoints(node_id)) == 1 for node_id in self.clients))
 
     async def alike(self) -> None:
         """Wait until every store has what was written."""
@@ -146,11 +146,7 @@ async def test_a_replica_whose_only_snapshot_is_damaged_fetches_another_and_goes
     damage: Callable[[bytes], bytes], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with together(tmp_path, **COMPACTING) as quorum:
-        await quorum.put(30)
-        await quorum.snapshot()
-        await quorum.put(5)
-        await quorum.snapshot()
-        await until(lambda: all(len(quorum.checkpoints(voter.id)) == 1 for voter in quorum.voters))
+        await quorum.compact(20)
         await quorum.put(5)
         await quorum.alike()
         leader = await quorum.leader()
@@ -182,10 +178,7 @@ async def test_a_first_segment_that_reaches_back_stands_in_for_a_damaged_snapsho
 ) -> None:
     """Only whole segments are deleted, so the file may still have what is not counted to the log any more."""
     async with together(tmp_path, voters=1, segment_bytes=1 << 20, **COMPACTING) as alone:
-        for _ in range(2):
-            await alone.put(20)
-            await alone.snapshot()
-        await until(lambda: len(alone.checkpoints(1)) == 1)
+        await alone.compact(20)
         await alone.stop(1)
         rewrite(alone.checkpoints(1)[0], flipped)
         await alone.start(1)
@@ -222,11 +215,7 @@ async def test_a_scrub_that_finds_a_damaged_snapshot_has_a_new_one_taken(
     damage: Callable[[bytes], bytes], tmp_path: Path
 ) -> None:
     async with together(tmp_path, voters=1, **COMPACTING) as alone:
-        await alone.put(20)
-        await alone.snapshot()
-        await alone.put(20)
-        await alone.snapshot()
-        await until(lambda: len(alone.checkpoints(1)) == 1)
+        await alone.compact(20)
         (path,) = alone.checkpoints(1)
         await alone.put(1)
         rewrite(path, damage)
@@ -256,10 +245,7 @@ async def compacted_without_one(quorum: Together) -> int:
     leader = await quorum.leader()
     late = next(voter.id for voter in quorum.voters if voter.id != leader.node_id)
     await quorum.stop(late)
-    for _ in range(2):
-        await quorum.put(20)
-        await quorum.snapshot()
-    await until(lambda: all(len(quorum.checkpoints(node_id)) == 1 for node_id in quorum.clients))
+    await quorum.compact(20)
     return late
 
 
@@ -310,10 +296,7 @@ async def test_a_replica_that_has_lost_files_gets_what_was_in_them(
     gone: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with together(tmp_path, **COMPACTING) as quorum:
-        for _ in range(2):
-            await quorum.put(15)
-            await quorum.snapshot()
-        await until(lambda: all(len(quorum.checkpoints(node_id)) == 1 for node_id in quorum.clients))
+        await quorum.compact(15)
         await quorum.put(20)
         await quorum.alike()
         leader = await quorum.leader()

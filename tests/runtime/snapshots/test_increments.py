@@ -29,7 +29,7 @@ from kraftlib.storage.new_quorum import begin_new_quorum
 from kraftlib.storage.snapshots.increment_files import IncrementFiles
 from kraftlib.storage.snapshots.snapshot_files import FileSnapshotSource
 from kraftlib.types import Endpoint, OffsetAndEpoch
-from tests.runtime.quorum import PATIENCE_S, TIMING, until
+from tests.runtime.quorum import PATIENCE_S, TIMING, alone, until
 from tools.storage_proof.file_trace import FileTrace
 
 
@@ -70,15 +70,8 @@ class Table(IncrementalStateMachine):
 
 
 def client(directory: Path, machine: Table, **more: Any) -> RaftClient[Any]:
-    format_directory(directory, node_id=1, cluster_id="c", static_voters=[1], ignore_formatted=True)
-    config = RaftConfig(
-        node_id=1,
-        directory=directory,
-        voters=(StaticVoter(1, Endpoint("replica", 1)),),
-        **{"snapshot_interval_records": 10, "retention_bytes": 0, **TIMING, **more},
-    )
-    transport = MemoryTransport(MemoryHub(), Endpoint("replica", 1))
-    return RaftClient(config, transport=transport, state_machine=machine, serde=JsonSerde())
+    settings = {"snapshot_interval_records": 10, "retention_bytes": 0, **more}
+    return alone({"state_machine": machine, "serde": JsonSerde()}, directory=directory, **settings)
 
 
 def stored(directory: Path, suffix: str) -> list[OffsetAndEpoch]:
@@ -86,6 +79,13 @@ def stored(directory: Path, suffix: str) -> list[OffsetAndEpoch]:
     parse = names.parse_increment_name if suffix == "increment" else names.parse_checkpoint_name
     found = [parse(path.name) for path in partition.glob(f"*.{suffix}")]
     return sorted(one for one in found if one is not None)
+
+
+async def begin(running: RaftClient[Any]) -> OffsetAndEpoch:
+    """Take a first checkpoint, whose large value keeps increments small beside it: they are not merged at once."""
+    await running.wait_for_leader(timeout_ms=int(PATIENCE_S * 1_000))
+    await running.propose(["large", "x" * 20_000])
+    return await running.create_snapshot()
 
 
 async def fill(running: RaftClient[Any], start: int, end: int) -> None:
@@ -96,11 +96,8 @@ async def fill(running: RaftClient[Any], start: int, end: int) -> None:
 
 async def test_a_restart_takes_checkpoint_and_increments_and_only_then_the_log(tmp_path: Path) -> None:
     table = Table()
-    # The large value keeps the increments small beside the checkpoint, so that they are not merged at once.
     async with client(tmp_path, table) as running:
-        await running.wait_for_leader(timeout_ms=int(PATIENCE_S * 1_000))
-        await running.propose(["large", "x" * 20_000])
-        await running.create_snapshot()
+        await begin(running)
         for start in range(0, 40, 10):
             await fill(running, start, start + 10)
             await until(lambda count=start // 10 + 1: len(stored(tmp_path, "increment")) >= count)  # type: ignore[misc]
@@ -121,9 +118,7 @@ async def test_a_new_quorum_begins_without_the_increments_of_the_old_one(tmp_pat
     """What was applied may have been flushed elsewhere only: after a power cut an increment reaches beyond the log."""
     old, live, again = Table(), Table(), Table()
     async with client(tmp_path, old) as running:
-        await running.wait_for_leader(timeout_ms=int(PATIENCE_S * 1_000))
-        await running.propose(["large", "x" * 20_000])
-        await running.create_snapshot()
+        await begin(running)
         await fill(running, 0, 10)
         await until(lambda: len(stored(tmp_path, "increment")) == 1)
     (increment,) = stored(tmp_path, "increment")
@@ -145,9 +140,7 @@ async def test_a_new_quorum_begins_without_the_increments_of_the_old_one(tmp_pat
 async def test_a_long_chain_is_merged_into_a_checkpoint_and_the_log_is_cut_on_its_word_only(tmp_path: Path) -> None:
     table = Table()
     async with client(tmp_path, table, increments_max=3) as running:
-        await running.wait_for_leader(timeout_ms=int(PATIENCE_S * 1_000))
-        await running.propose(["large", "x" * 20_000])
-        first = await running.create_snapshot()
+        first = await begin(running)
         for start in range(0, 60, 10):
             await fill(running, start, start + 10)
             assert running.status().log_start_offset in (0, *(one.offset for one in stored(tmp_path, "checkpoint")))
@@ -166,9 +159,7 @@ async def test_after_a_failure_the_next_one_is_a_full_one(
 ) -> None:
     table = Table()
     async with client(tmp_path, table) as running:
-        await running.wait_for_leader(timeout_ms=int(PATIENCE_S * 1_000))
-        await running.propose(["large", "x" * 20_000])
-        await running.create_snapshot()
+        await begin(running)
 
         def fails(*_: object, **__: object) -> None:
             raise OSError("no")
@@ -184,9 +175,7 @@ async def test_no_increment_leads_on_from_a_checkpoint_that_the_application_has_
     """Its values are in any order, and a chain on it could not be merged: not by the next start, nor by any other."""
     table = Table()
     async with client(tmp_path, table) as running:
-        await running.wait_for_leader(timeout_ms=int(PATIENCE_S * 1_000))
-        await running.propose(["large", "x" * 20_000])
-        await running.create_snapshot()
+        await begin(running)
         await fill(running, 0, 10)
         await until(lambda: len(stored(tmp_path, "increment")) == 1)
         with running.begin_snapshot() as snapshot:
@@ -207,7 +196,6 @@ async def test_a_chain_on_a_checkpoint_in_another_order_is_given_up(
     """The process ended when the application had written it, and before the increments on it were removed."""
     table = Table()
     async with client(tmp_path, table, snapshot_interval_records=0) as running:
-        await running.wait_for_leader(timeout_ms=int(PATIENCE_S * 1_000))
         await fill(running, 0, 10)
         with running.begin_snapshot() as snapshot:
             snapshot.append(sorted(([key, value] for key, value in table.items.items()), reverse=True))

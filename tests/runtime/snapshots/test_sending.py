@@ -19,8 +19,7 @@ from kraftlib.storage.memory import MemoryReplicatedLog
 from kraftlib.types import OffsetAndEpoch
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.messages.fetch_snapshot import FetchSnapshotResponse
-from tests.runtime.fakes import ManualDisk, Trace, snapshot_bytes
-from tests.runtime.snapshots.test_checks import Later
+from tests.runtime.fakes import ManualDisk, snapshot_bytes
 from tests.runtime.snapshots.test_writing import SNAPSHOT, filled_log
 
 
@@ -93,7 +92,7 @@ class Sender:
         sink.write(snapshot_bytes(*[bytes([value]) * 200 for value in range(20)]))
         sink.freeze()
         self.path = path / names.checkpoint_name(SNAPSHOT)
-        self.disk = Later()
+        self.disk = ManualDisk()
         self.snapshots = SnapshotSender(
             self.log, checks=SnapshotChecks(self.log, background=self.disk, on_damage=lambda snapshot_id, reason: None)
         )
@@ -119,14 +118,14 @@ def test_a_request_that_is_repeated_during_the_check_causes_no_second_one(sender
     """The check of a large snapshot outlasts the request timeout, and the follower asks for position 0 again."""
     for _ in range(3):
         sender.ask(0)
-    assert (len(sender.disk.work), sender.codes) == (1, [])
+    assert (len(sender.disk.jobs), sender.codes) == (1, [])
     sender.disk.finish()
     sender.ask(0)  # the follower had given up the last one as well
     sender.ask(300)
     sender.ask(0, replica_id=3)
 
     assert sender.codes == [ErrorCode.NONE] * 6
-    assert len(sender.disk.work) == 0
+    assert len(sender.disk.jobs) == 0
 
 
 @pytest.mark.parametrize("reached", [0, 300], ids=["in the first chunk", "in the second"])
@@ -143,14 +142,14 @@ def test_a_replica_that_begins_anew_gets_nothing_before_the_snapshot_was_read_ag
 
     sender.ask(0)
     sender.ask(0)
-    assert (len(sender.disk.work), sender.codes) == (1, [])
+    assert (len(sender.disk.jobs), sender.codes) == (1, [])
     sender.disk.finish()
     assert sender.codes == [ErrorCode.SNAPSHOT_NOT_FOUND] * 2
 
 
 def test_hashes_for_others_wait_for_the_background_in_a_bounded_number(log: MemoryReplicatedLog) -> None:
     log.store_snapshot(SNAPSHOT, b"x" * 100)
-    background = ManualDisk(Trace())
+    background = ManualDisk()
     answers: list[Any] = []
     snapshots = SnapshotSender(log, background=background)
     for _ in range(HASHES_MAX + 3):

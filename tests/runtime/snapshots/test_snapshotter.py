@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from kraftlib.runtime.snapshots.snapshotter import Snapshotter, can_snapshot
 from kraftlib.runtime.snapshots.writing import plan_snapshot
 from kraftlib.storage.memory import MemoryReplicatedLog
 from kraftlib.types import OffsetAndEpoch
+from tests.runtime.fakes import ManualDisk
 
 
 class Numbers(StateMachine):
@@ -37,39 +38,12 @@ class Stubborn(Numbers):
         raise RuntimeError("not now")
 
 
-class Later:
-    """A background whose work is done when the test says so."""
-
-    def __init__(self) -> None:
-        self.jobs: list[Callable[[], None]] = []
-
-    def run(self, function: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
-        def job() -> None:
-            try:
-                result, error = function(), None
-            except Exception as raised:  # noqa: BLE001 - as a disk does
-                result, error = None, raised
-            done(result, error)
-
-        self.jobs.append(job)
-
-    def flush(self, log: Any, done: Any) -> None:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        pass
-
-    def work(self) -> None:
-        while self.jobs:
-            self.jobs.pop(0)()
-
-
 class Rig:
     def __init__(self, machine: StateMachine | None = None, **config: Any) -> None:
         limits = {"snapshot_interval_bytes": 0, "snapshot_interval_ms": 0}
         self.log = MemoryReplicatedLog()
         self.machine = machine or Numbers()
-        self.background = Later()
+        self.background = ManualDisk()
         self.now_ms = 0
         self.known_from = 0
         self.created: list[OffsetAndEpoch] = []
@@ -110,7 +84,7 @@ def test_no_snapshot_is_taken_before_the_voters_are_known() -> None:
     rig.snapshotter.renew()
     assert not rig.background.jobs
     rig.apply(3)
-    rig.background.work()
+    rig.background.finish_all()
 
     assert rig.created == [OffsetAndEpoch(epoch=1, offset=3)]
 
@@ -122,7 +96,7 @@ def test_a_snapshot_is_of_the_moment_and_not_of_when_it_is_written() -> None:
     rig.apply(3, 4)
     rig.apply(5, 6)
     assert rig.created == []
-    rig.background.work()
+    rig.background.finish_all()
 
     assert rig.created == [OffsetAndEpoch(offset=4, epoch=1)]
     assert rig.values(rig.created[0]) == [1, 2, 3, 4]
@@ -133,8 +107,8 @@ def test_only_one_is_written_at_a_time_and_what_came_meanwhile_counts_for_the_ne
     for value in range(6):
         rig.apply(value)
     assert len(rig.background.jobs) == 1
-    rig.background.work()  # nothing more is applied, and nobody looks: the end of the first one begins the next
-    rig.background.work()
+    rig.background.finish_all()  # nothing more is applied, and nobody looks: the end of the first one begins the next
+    rig.background.finish_all()
 
     assert [snapshot.offset for snapshot in rig.created] == [2, 6]
 
@@ -152,7 +126,7 @@ def test_bytes_and_time_call_for_one_too_but_only_if_something_was_applied() -> 
     assert not rig.background.jobs, "nothing was applied"
     rig.apply(1)
     assert len(rig.background.jobs) == 1
-    rig.background.work()
+    rig.background.finish_all()
     rig.apply(2)
     rig.now_ms = 599
     rig.snapshotter.look()
@@ -188,7 +162,7 @@ def test_a_snapshot_that_reads_back_wrong_is_not_announced(monkeypatch: pytest.M
     rig.snapshotter.create(lambda snapshot_id, error: outcomes.append(error), None, None)
     monkeypatch.setattr(rig.log, "store_snapshot", lambda snapshot_id, data: MemoryReplicatedLog.store_snapshot(
         rig.log, snapshot_id, data[:-3]))  # fmt: skip
-    rig.background.work()
+    rig.background.finish_all()
 
     assert isinstance(outcomes[0], CorruptBatchError)
     assert rig.created == []
@@ -198,7 +172,7 @@ def test_values_by_hand_need_an_offset_that_fits() -> None:
     rig = Rig()
     rig.apply(1)
     rig.snapshotter.create(lambda *_: None, iter([b"7", b"8"]), 1)
-    rig.background.work()
+    rig.background.finish_all()
     assert rig.values(rig.created[0]) == [7, 8]
     with pytest.raises(ConfigError, match="cannot end at offset 2"):
         rig.snapshotter.create(lambda *_: None, [], 2)
