@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from kraftlib.config import RaftConfig, StaticVoter
@@ -15,6 +15,7 @@ from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
 from kraftlib.storage.directory import format_directory
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
 from kraftlib.types import Endpoint
+from tests.ports import local_voters
 
 PATIENCE_S = 30.0
 """No wait of these tests is longer: they then fail instead of hanging."""
@@ -96,6 +97,25 @@ async def quorum(**settings: Any) -> AsyncIterator[Quorum]:
             yield together
     finally:
         await together.close()
+
+
+@asynccontextmanager
+async def on_sockets(
+    settings: Mapping[int, Mapping[str, Any]], *, parts: Mapping[int, Mapping[str, Any]] | None = None, **config: Any
+) -> AsyncIterator[dict[int, RaftClient[Any]]]:
+    """Run the replicas that `settings` names, each with its own, on sockets of this machine."""
+    voters = local_voters(settings)
+    clients: dict[int, RaftClient[Any]] = {}
+    async with AsyncExitStack() as stack:
+        for voter in voters:
+            own = {**TIMING, "cluster_id": "blue", **config, **settings[voter.id]}
+            client: RaftClient[Any] = RaftClient(
+                RaftConfig(node_id=voter.id, voters=voters, **own), **(parts or {}).get(voter.id, {})
+            )
+            await client.start()
+            stack.push_async_callback(client.shutdown, timeout_ms=0)
+            clients[voter.id] = client
+        yield clients
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -288,30 +288,6 @@ def test_other_leaders_are_news_at_once_and_only_the_latest(rig: Rig) -> None:
     assert listener.heard == [("leader", 3, 2), ("leader", None, 3)]
 
 
-@pytest.mark.parametrize(
-    ("announced", "heard"),
-    [
-        ([(2, 5), (2, 5)], [(2, 5)]),
-        ([(None, 5), (None, 5), (2, 5), (2, 5)], [(None, 5), (2, 5)]),
-        ([(2, 5), (None, 5), (2, 5)], [(2, 5)]),
-        ([(2, 5), (None, 4), (2, 4)], [(2, 5)]),
-        ([(2, 5), (None, 6), (2, 6), (2, 7)], [(2, 5), (None, 6), (2, 6), (2, 7)]),
-    ],
-    ids=["follower again", "lost pre-votes", "known and then unknown", "older epochs", "newer epochs"],
-)
-def test_of_an_epoch_a_listener_hears_at_most_twice_unknown_and_then_known(
-    rig: Rig, announced: list[tuple[int | None, int]], heard: list[tuple[int | None, int]]
-) -> None:
-    """The core announces at every change of role, whether or not that changes what is known."""
-    listener = Recorder()
-    rig.applier.register(listener)
-    for leader_id, epoch in announced:
-        rig.applier.announce(LeaderAndEpoch(leader_id, epoch), epoch_start=0)
-        rig.run()
-
-    assert listener.heard == [("leader", *leader) for leader in heard]
-
-
 @given(st.lists(st.tuples(st.sampled_from((None, 2)), st.integers(0, 3), st.booleans()), max_size=25))
 def test_no_news_is_told_twice_however_announcements_and_turns_interleave(
     steps: list[tuple[int | None, int, bool]],

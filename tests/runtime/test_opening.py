@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import attrs
@@ -13,7 +11,7 @@ import pytest
 
 from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.consensus.voters import Voter, VoterSet
-from kraftlib.errors import ConfigError, DirectoryInUseError, ElectionStateLostError, NotFormattedError, StorageError
+from kraftlib.errors import ConfigError, ElectionStateLostError, StorageError
 from kraftlib.plain_values import parse_voters
 from kraftlib.records.batch import Batch, encode_batch
 from kraftlib.records.control import encode_control_batch
@@ -59,19 +57,6 @@ def open_config(config: RaftConfig) -> Opened:
 # Directories ----------------------------------------------------------------------------------------------------------
 
 
-def test_an_unformatted_directory_is_refused_with_the_remedy(tmp_path: Path) -> None:
-    with pytest.raises(NotFormattedError, match="format"):
-        open_config(RaftConfig(node_id=1, directory=tmp_path, voters=VOTERS))
-
-
-def test_a_directory_of_another_cluster_or_node_is_refused(tmp_path: Path) -> None:
-    format_directory(tmp_path / "replica", node_id=1, cluster_id="ours")
-    with pytest.raises(ConfigError, match="theirs"):
-        open_config(RaftConfig(node_id=1, directory=tmp_path / "replica", voters=VOTERS, cluster_id="theirs"))
-    with pytest.raises(ConfigError):
-        open_config(RaftConfig(node_id=2, directory=tmp_path / "replica", voters=VOTERS))
-
-
 def test_the_space_of_the_reserve_is_for_votes_and_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once the reserve was given back on a full disk, neither a download nor an increment may use it up."""
     format_directory(tmp_path / "replica", node_id=1, cluster_id="ours")
@@ -100,31 +85,6 @@ def test_the_space_of_the_reserve_is_for_votes_and_records(tmp_path: Path, monke
         )
     opened.elections.write(ElectionState(epoch=2, voted_key=ReplicaKey(1)), kraft_version=0, voters=[1, 2, 3])
     opened.close()
-
-
-def test_a_directory_that_another_process_owns_is_refused(tmp_path: Path) -> None:
-    directory = tmp_path / "replica"
-    format_directory(directory, node_id=1, cluster_id="ours")
-    holder = (
-        "import sys; from kraftlib.config import RaftConfig; from kraftlib.storage.directory import open_directory; "
-        "held = open_directory(RaftConfig(node_id=1, directory=sys.argv[1])); "
-        "print('held', flush=True); sys.stdin.read()"
-    )
-    root = Path(__file__).resolve().parents[2]
-    with subprocess.Popen(
-        [sys.executable, "-c", holder, str(directory)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=root,
-        env={**os.environ},
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
-        with pytest.raises(DirectoryInUseError, match=str(directory)):
-            open_config(RaftConfig(node_id=1, directory=directory, voters=VOTERS))
-        process.communicate(timeout=30)
-    open_config(RaftConfig(node_id=1, directory=directory, voters=VOTERS)).close()
 
 
 def test_a_directory_brings_cluster_id_directory_id_and_election_state(tmp_path: Path) -> None:

@@ -68,16 +68,6 @@ def test_each_level_is_reached_by_its_own_event() -> None:
     assert [slot.result for slot in slots] == [Appended(5, 6, 3)] * 3 + [Appended(5, 6, 3, ("x", "y"))]
 
 
-def test_a_range_is_reached_only_with_its_last_record() -> None:
-    waiters = Waiters()
-    slot = wait(waiters, COMMITTED, 5, 8)
-
-    waiters.committed(8)
-    assert not slot.done()
-    waiters.committed(9)
-    assert slot.result == Appended(5, 8, 3)
-
-
 def test_callers_in_one_batch_get_their_own_results() -> None:
     waiters = Waiters()
     slots = [wait(waiters, APPLIED, 10), wait(waiters, APPLIED, 11, 12), wait(waiters, APPLIED, 13)]

@@ -1,4 +1,4 @@
-"""Batches for the tests of this directory, and a chain of segments to put them into."""
+"""Batches and snapshots for the tests of this directory, and a chain of segments to put them into."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kraftlib.records.batch import Batch, encode_batch
+from kraftlib.records.snapshot import SnapshotWriter
 from kraftlib.storage.damage.recovery import recover
+from kraftlib.storage.interface import ReplicatedLog
 from kraftlib.storage.log.chain import SegmentChain
 from kraftlib.storage.log.open_files import SegmentSettings
 from kraftlib.storage.log.spare import Spare
 from kraftlib.storage.reserve import Reserve
+from kraftlib.testing.log_contract import store_snapshot
+from kraftlib.types import OffsetAndEpoch
 
 TIMESTAMP = 1_700_000_000_000
 
@@ -52,3 +56,24 @@ def a_chain(directory: Path, *, segment_bytes: int = 1_000, reserve_bytes: int =
 def append(chain: SegmentChain, batches: Sequence[Batch]) -> None:
     for batch in batches:
         chain.append([batch], batch.size)
+
+
+def snapshot_bytes(snapshot_id: OffsetAndEpoch, *, records: int = 3, size: int = 40) -> bytes:
+    """Return a snapshot of some records."""
+    parts: list[bytes] = []
+    writer = SnapshotWriter(
+        lambda data: parts.append(bytes(data)), epoch=snapshot_id.epoch, last_contained_log_timestamp=TIMESTAMP
+    )
+    writer.append([f"state {number} of {snapshot_id}".encode().ljust(size, b".") for number in range(records)])
+    writer.freeze()
+    return b"".join(parts)
+
+
+def store_whole_snapshot(log: ReplicatedLog, offset: int, epoch: int) -> OffsetAndEpoch:
+    """Store a snapshot that can be read to its end; return its id."""
+    return store_snapshot(log, offset, epoch, snapshot_bytes(OffsetAndEpoch(offset=offset, epoch=epoch)))
+
+
+def segments(directory: Path) -> list[Path]:
+    """Return the files of the log, in order."""
+    return sorted(directory.glob("*.log"))

@@ -16,9 +16,7 @@ from kraftlib.errors import CorruptBatchError
 from kraftlib.storage import names
 from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.log.sync_point import SLOT_PLACES, SLOT_SIZE, read_sync_point
-from kraftlib.types import OffsetAndEpoch
-from tests.storage.builders import a_batch, offsets, some_batches
-from tests.storage.crash.protocols import snapshot_bytes
+from tests.storage.builders import a_batch, offsets, some_batches, store_whole_snapshot
 
 SEGMENT_BYTES = 12_000
 PAGE = 4_096
@@ -155,11 +153,7 @@ def a_truncation(log: FileReplicatedLog) -> None:
 def a_snapshot_of_the_leader(log: FileReplicatedLog) -> None:
     log.append(some_batches(1, 1, size=900))
     log.flush()
-    snapshot_id = OffsetAndEpoch(offset=50, epoch=1)
-    sink = log.create_snapshot(snapshot_id)
-    sink.write(snapshot_bytes(snapshot_id))
-    sink.freeze()
-    log.install_snapshot(snapshot_id)
+    log.install_snapshot(store_whole_snapshot(log, 50, 1))
 
 
 def a_full_segment(log: FileReplicatedLog) -> None:

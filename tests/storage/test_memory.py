@@ -5,7 +5,6 @@ import random
 import pytest
 
 from kraftlib.errors import InvariantError, StorageError
-from kraftlib.storage.interface import QuorumStateStore, ReplicatedLog
 from kraftlib.storage.memory import MemoryQuorumStateStore, MemoryReplicatedLog
 from kraftlib.types import ElectionState, EpochStart, OffsetAndEpoch, ReplicaKey
 from tests.storage.builders import a_batch, offsets, some_batches
@@ -18,11 +17,6 @@ def a_log(*epochs: int, flushed: int = 0) -> MemoryReplicatedLog:
     log.flush()
     log.append(batches[flushed:])
     return log
-
-
-def test_both_stores_are_what_the_protocols_ask_for() -> None:
-    assert isinstance(MemoryReplicatedLog(), ReplicatedLog)
-    assert isinstance(MemoryQuorumStateStore(), QuorumStateStore)
 
 
 def test_a_flush_vouches_only_for_what_was_appended_before_it_began() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraftlib.errors import ConfigError, StorageError
+from kraftlib.errors import StorageError
 from kraftlib.storage.meta_properties import (
     MetaProperties,
     encode_properties,
@@ -104,17 +104,6 @@ def test_a_file_that_makes_no_sense_is_refused(text: bytes, reason: str, tmp_pat
     with pytest.raises(StorageError, match=reason) as caught:
         read_meta_properties(tmp_path)
     assert caught.value.path == tmp_path / "meta.properties"
-
-
-def test_another_node_and_another_cluster_are_refused_by_name() -> None:
-    directory = Path("/data")
-    KAFKA.check(directory, node_id=1, cluster_id=KAFKA.cluster_id)
-    KAFKA.check(directory, node_id=None, cluster_id=None)
-
-    with pytest.raises(ConfigError, match="node_id=2, but /data was formatted for node 1"):
-        KAFKA.check(directory, node_id=2, cluster_id=None)
-    with pytest.raises(ConfigError, match="cluster_id='other', but /data was formatted for cluster 'KamCna3aR0Ca0"):
-        KAFKA.check(directory, node_id=1, cluster_id="other")
 
 
 def test_ids_are_those_of_the_types(tmp_path: Path) -> None:

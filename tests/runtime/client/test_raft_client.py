@@ -538,23 +538,6 @@ async def test_a_replica_that_fails_at_once_does_not_start(engine: str) -> None:
 # Start ----------------------------------------------------------------------------------------------------------------
 
 
-@ENGINES
-async def test_a_start_that_fails_leaves_nothing_open(engine: str) -> None:
-    three = Quorum(engine=engine)
-    await three.start(1)
-    twin: RaftClient[bytes] = RaftClient(three.config(1), transport=MemoryTransport(three.hub, three.endpoint(1)))
-    with pytest.raises(ConfigError, match="in use"):
-        await twin.start()
-    await three.close()
-
-
-async def test_a_quorum_without_this_node_is_refused() -> None:
-    voters = (StaticVoter(1, Endpoint("replica", 1)), StaticVoter(2, Endpoint("replica", 2)))
-    client: RaftClient[bytes] = RaftClient(RaftConfig(node_id=3, voters=voters, engine="inline"))
-    with pytest.raises(ConfigError, match="node_id=3 is not among voters=1@replica:1,2@replica:2"):
-        await client.start()
-
-
 async def test_two_voters_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         async with quorum(voters=2, engine="inline") as two:

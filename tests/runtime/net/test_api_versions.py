@@ -65,17 +65,6 @@ def test_real_clients_are_answered(release: str) -> None:
         assert response.error_code == 0
 
 
-@pytest.mark.parametrize(("release", "fetch", "vote"), [("kafka-4.3.1", 18, 2), ("kafka-3.9.2", 17, 1)])
-def test_with_real_controllers_we_speak_their_newest_version(release: str, fetch: int, vote: int) -> None:
-    (pair, *_) = captured(release)
-    _, response = decode_response(pair["response"], api_key=18, version=pair["api_version"])
-    assert isinstance(response, ApiVersionsResponse)
-    theirs = api_versions.ranges(response)
-
-    assert api_versions.common_version(FetchRequest, theirs) == fetch
-    assert api_versions.common_version(VoteRequest, theirs) == vote
-
-
 def test_an_adder_of_voters_finds_kraft_version() -> None:
     response = api_versions.answer(api_versions.question(), 4, finalized={})
     assert features(response) == {"kraft.version": (0, 1)}

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from kraftlib import RaftClient, RaftConfig
 from kraftlib.consensus.extensions.misconfiguration import claimed_id
 from kraftlib.runtime.net.identity import Identities
 from kraftlib.runtime.net.transport import Peer
@@ -17,8 +16,7 @@ from kraftlib.wire.messages.raft_voters import UpdateRaftVoterRequest
 from kraftlib.wire.messages.read_barrier import ReadBarrierRequest
 from kraftlib.wire.messages.snapshot_hash import SnapshotHashRequest
 from kraftlib.wire.messages.state_digest import StateDigestRequest
-from tests.ports import local_voters
-from tests.runtime.quorum import TIMING, leader_of
+from tests.runtime.quorum import leader_of, on_sockets
 from tests.security.authority import Authority
 from tools.scenarios import handmade as msg
 
@@ -54,18 +52,8 @@ def test_whoever_speaks_as_a_replica_must_be_named_as_that_one(request_: Any) ->
 async def test_of_three_replicas_one_has_the_certificate_of_another_and_is_not_heard(tmp_path: Path) -> None:
     """Real certificates on real sockets: the two that are who they say elect and commit, the third reaches nobody."""
     authority = Authority(tmp_path)
-    voters = local_voters()
-    clients: dict[int, RaftClient[bytes]] = {}
-    try:
-        for voter, named in zip(voters, (1, 2, 1), strict=True):
-            config = RaftConfig(node_id=voter.id, voters=voters, cluster_id="blue", listen=voter.endpoint, **TIMING)
-            clients[voter.id] = RaftClient(config, **authority.contexts(f"kraft://blue/{named}"))
-            await clients[voter.id].start()
-        leader_id = (await leader_of(clients.values())).node_id
-
-        assert leader_id in (1, 2)
+    shown = {number: authority.contexts(f"kraft://blue/{named}") for number, named in ((1, 1), (2, 2), (3, 1))}
+    async with on_sockets({number: {} for number in shown}, parts=shown) as clients:
+        assert (await leader_of(clients.values())).node_id in (1, 2)
         assert clients[3].high_watermark() in (None, 0)
         assert clients[3].log_end_offset() == 0
-    finally:
-        for client in clients.values():
-            await client.shutdown(timeout_ms=0)

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import pytest
 
-from kraftlib.errors import ClosedError, ConfigError
+from kraftlib.errors import ConfigError
 from kraftlib.runtime.net.memory_transport import MemoryHub, MemoryTransport
-from kraftlib.runtime.net.transport import Destination, Peer, Reply, Transport
+from kraftlib.runtime.net.transport import Destination, Peer, Reply
 from kraftlib.testing.transport_contract import PATIENCE_S, TRANSPORT_CHECKS, Lost, Station, TransportCheck, station
 from kraftlib.types import Endpoint
 
@@ -21,10 +21,6 @@ ANYWHERE = Endpoint("memory", 0)
 async def test_the_contract_is_kept(check: TransportCheck) -> None:
     hub = MemoryHub()
     await check(lambda at: MemoryTransport(hub, at or ANYWHERE))
-
-
-async def test_it_is_a_transport() -> None:
-    assert isinstance(MemoryTransport(MemoryHub(), ANYWHERE), Transport)
 
 
 async def test_one_place_is_taken_by_one() -> None:
@@ -98,16 +94,6 @@ async def test_who_is_isolated_reaches_nobody_until_all_is_healed() -> None:
         b.ask(Destination(0, a.endpoint), b"welcome back")
         await b.until_heard(4)
         assert b.heard[3] == b"welcome back"
-
-
-async def test_nothing_is_sent_before_the_start_or_after_the_end() -> None:
-    transport, somewhere = MemoryTransport(MemoryHub(), ANYWHERE), Destination(1, Endpoint("memory", 9))
-    with pytest.raises(ClosedError):
-        transport.send(somewhere, b"x", lambda frame: None)
-    await transport.start(Station(transport))
-    await transport.close()
-    with pytest.raises(ClosedError):
-        transport.send(somewhere, b"x", lambda frame: None)
 
 
 class Witness(Station):

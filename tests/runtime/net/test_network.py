@@ -12,15 +12,12 @@ from kio.schema.api_versions.v4.request import ApiVersionsRequest as KioApiVersi
 from kio.schema.api_versions.v4.response import ApiVersionsResponse as KioApiVersionsResponse
 from kio.serial import entity_reader, entity_writer
 
-from kraftlib.config import RaftConfig
 from kraftlib.consensus.events import Failure
 from kraftlib.records.batch import encode_batch, read_batches
-from kraftlib.runtime.net.network import Network
 from kraftlib.runtime.net.tcp import TcpTransport
-from kraftlib.runtime.net.transport import FrameReceiver
 from kraftlib.types import Endpoint
 from kraftlib.wire.messages.vote import VoteRequest
-from tests.runtime.wired import Engine, engine, fetch, fetch_answer, vote, vote_answer
+from tests.runtime.wired import engine, fetch, fetch_answer, vote, vote_answer
 
 LOOPBACK = Endpoint("127.0.0.1", 0)
 
@@ -101,8 +98,3 @@ async def test_a_raw_client_with_an_independent_codec_is_served() -> None:
     assert [(row.name, row.min_version, row.max_version) for row in response.supported_features] == [
         ("kraft.version", 0, 1)
     ]
-
-
-def test_a_network_receives_frames() -> None:
-    network = Network(TcpTransport(LOOPBACK), client_id="x", receiver=Engine(), config=RaftConfig(node_id=1))
-    assert isinstance(network, FrameReceiver)

@@ -16,7 +16,7 @@ from kraftlib.runtime.net.request_sender import HELD_MAX
 from kraftlib.runtime.net.transport import Destination, FrameReceiver, Reply
 from kraftlib.types import Endpoint
 from kraftlib.wire.apis import ApiKey, ErrorCode
-from kraftlib.wire.frames import Request, decode_request, encode_response, refuse_api_versions
+from kraftlib.wire.frames import Request, decode_request, encode_response
 from kraftlib.wire.messages.api_versions import ApiVersionsResponse
 from tests.captured import pairs
 from tests.runtime.wired import (
@@ -268,11 +268,6 @@ async def test_refusing_every_question_does_not_become_a_loop(meeting: Meeting) 
     await running.until(1)
     assert running.heard == [("failed", 1, Failure.UNSUPPORTED_VERSION)]
     assert len(peer.station.requests) == 2
-
-
-async def test_two_servers_of_ours_understand_each_others_refusal() -> None:
-    """A question of version 99 is answered in version 0, with the range to choose from, as captured from 4.3.1."""
-    assert refuse_api_versions(5) == bytes.fromhex("00000005 0023 00000001 0012 0000 0005")
 
 
 Bad = [

@@ -83,17 +83,6 @@ async def test_a_request_reaches_the_executor_and_its_answer_goes_back() -> None
         assert decode_response(stranger.heard[0], api_key=ApiKey.VOTE, version=1) == (9, vote_answer())
 
 
-async def test_answers_may_be_given_in_any_order() -> None:
-    async with served() as (running, stranger, there):
-        for number in range(5):
-            stranger.ask(there, request(fetch(offset=number), 17, correlation_id=number))
-        await running.until(5)
-        for _, request_id, *_ in reversed(running.heard):
-            running.network.respond(request_id, fetch_answer())
-        await stranger.until_heard(5)
-        assert [decode_response(frame, api_key=1, version=17)[0] for frame in stranger.heard] == list(range(5))
-
-
 @pytest.mark.parametrize("version", [13, 16, 17, 18])
 async def test_records_leave_as_the_bytes_of_the_log(version: int) -> None:
     batches = [

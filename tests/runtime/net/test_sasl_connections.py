@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 
 from kraftlib import RaftClient, RaftConfig
 from kraftlib.config import StaticVoter
@@ -36,16 +35,15 @@ from kraftlib.wire.frames import decode_response, encode_request
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest
 from kraftlib.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kraftlib.wire.messages.sasl_handshake import SaslHandshakeRequest
-from tests.ports import free_port, local_voters
+from tests.ports import free_port
 from tests.runtime.net.test_tcp_server import (
     LOOPBACK,
     Stranger,
-    client_context,
-    server_context,
     stranger,
     tcp,
 )
-from tests.runtime.quorum import PATIENCE_S, TIMING, leader_of, until
+from tests.runtime.quorum import PATIENCE_S, leader_of, on_sockets, until
+from tests.security.authority import Authority
 from tools.scenarios import handmade as msg
 
 SECRET = "correct horse battery staple"
@@ -210,14 +208,14 @@ async def test_a_peer_is_named_after_its_user(mechanism: str) -> None:
         assert opened.requests[0][2].principals == ("User:replica-2",)
 
 
-async def test_over_tls_a_peer_has_the_names_of_its_certificate_too() -> None:
-    authority = trustme.CA()
-    theirs = client_context(authority, "127.0.0.1")
-    how: dict[str, Any] = {"server_ssl": server_context(authority), "client_ssl": theirs}
-    sasl = users(mechanism="PLAIN", encrypted=True)
-    async with server(sasl, **how) as opened, dialling(sasl, **how) as replica:
-        replica.ask(Destination(-2, opened.endpoint))
+async def test_over_tls_a_peer_has_the_names_of_its_certificate_too(tmp_path: Path) -> None:
+    authority, plain = Authority(tmp_path), {"mechanism": "PLAIN", "encrypted": True}
+    ours, theirs = (authority.contexts(f"kraft://blue/{number}") for number in (1, 2))
+    async with server(users(**plain), **ours) as opened, dialling(users(2, **plain), **theirs) as replica:
+        replica.ask(Destination(1, opened.endpoint))
         await replica.until_heard(1)
+        assert replica.heard == [b"question"]
+        assert opened.requests[0][2].principals == ("User:replica-2", "kraft://blue/2")
 
 
 async def test_what_is_sent_before_the_login_waits_for_it() -> None:
@@ -404,28 +402,11 @@ async def test_sasl_of_this_replica_is_no_open_door() -> None:
 # Whole quorums -------------------------------------------------------------------------------------
 
 
-@asynccontextmanager
-async def quorum(sasl: dict[int, SaslConfig | None], **config: Any) -> AsyncIterator[dict[int, RaftClient[bytes]]]:
+def quorum(
+    sasl: Mapping[int, SaslConfig | None], **config: Any
+) -> AbstractAsyncContextManager[dict[int, RaftClient[bytes]]]:
     """Run a replica for each entry."""
-    voters = local_voters(sasl)
-    clients: dict[int, RaftClient[bytes]] = {}
-    async with AsyncExitStack() as stack:
-        for voter in voters:
-            options = {**TIMING, **config}
-            client: RaftClient[bytes] = RaftClient(
-                RaftConfig(
-                    node_id=voter.id,
-                    voters=voters,
-                    cluster_id="blue",
-                    listen=voter.endpoint,
-                    sasl=sasl[voter.id],
-                    **options,
-                )
-            )
-            await client.start()
-            stack.push_async_callback(client.shutdown, timeout_ms=0)
-            clients[voter.id] = client
-        yield clients
+    return on_sockets({number: {"sasl": own} for number, own in sasl.items()}, **config)
 
 
 def secret_file(directory: Path, text: str = SECRET) -> Path:

@@ -6,8 +6,7 @@ import asyncio
 import re
 import socket
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -25,7 +24,7 @@ from kraftlib.security.tls import TlsConfig
 from kraftlib.types import Endpoint
 from kraftlib.wire.frames import encode_request
 from tests.ports import local_voters
-from tests.runtime.quorum import PATIENCE_S, TIMING, leader_of, until
+from tests.runtime.quorum import PATIENCE_S, TIMING, leader_of, on_sockets, until
 from tests.runtime.wired import engine, vote, vote_answer
 from tests.security.authority import DAY, Authority, now, replace
 
@@ -36,20 +35,8 @@ def files_of(authority: Authority, number: int, **settings: Any) -> TlsConfig:
     return authority.files(str(number), authority.issue(f"kraft://blue/{number}", ends=40 * DAY), **settings)
 
 
-@asynccontextmanager
-async def quorum(authority: Authority, **settings: Any) -> AsyncIterator[dict[int, RaftClient[bytes]]]:
-    clients: dict[int, RaftClient[bytes]] = {}
-    places = local_voters()
-    try:
-        for voter in places:
-            tls = files_of(authority, voter.id, **settings)
-            config = RaftConfig(node_id=voter.id, voters=places, cluster_id="blue", tls=tls, **TIMING)
-            clients[voter.id] = RaftClient(config)
-            await clients[voter.id].start()
-        yield clients
-    finally:
-        for client in clients.values():
-            await client.shutdown(timeout_ms=0)
+def quorum(authority: Authority, **settings: Any) -> AbstractAsyncContextManager[dict[int, RaftClient[bytes]]]:
+    return on_sockets({number: {"tls": files_of(authority, number, **settings)} for number in (1, 2, 3)})
 
 
 async def shown_by(endpoint: Endpoint, files: TlsConfig) -> int:

@@ -9,9 +9,9 @@ import os
 import socket
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
-import uvloop
 
 from kraftlib import RaftClient, RaftConfig
 from kraftlib.config import StaticVoter
@@ -26,7 +26,7 @@ from kraftlib.security.limits import TcpLimits
 from kraftlib.security.sasl import SaslConfig
 from kraftlib.testing.transport_contract import MakeTransport, TransportCheck, station
 from kraftlib.types import Endpoint, parse_endpoint
-from tests.runtime.net.test_tcp import LARGE, LOOPBACK, every_check
+from tests.runtime.net.test_tcp import LARGE, LOOPBACK, every_check, every_loop
 from tests.runtime.quorum import PATIENCE_S
 from tests.security.authority import Authority
 
@@ -58,14 +58,10 @@ def make(tmp_path: Path) -> MakeTransport:
     return made
 
 
+@every_loop
 @every_check
-async def test_the_contract_is_kept(check: TransportCheck, make: MakeTransport) -> None:
-    await check(make)
-
-
-@every_check
-def test_the_contract_is_kept_under_uvloop(check: TransportCheck, make: MakeTransport) -> None:
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+def test_the_contract_is_kept(check: TransportCheck, loop: Any, make: MakeTransport) -> None:
+    with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(check(make))
 
 

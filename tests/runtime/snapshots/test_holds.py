@@ -12,14 +12,6 @@ from kraftlib.storage.log.holds_file import StoredHold
 FEED, BACKUP = StoredHold(name="feed", offset=3, max_bytes=100), StoredHold(name="backup", offset=5, max_bytes=100)
 
 
-def test_a_reader_never_moves_back() -> None:
-    hold = RetentionHold("feed", 5, 100, lambda name: None)
-    hold.advance(3)
-    assert hold.offset == 5
-    hold.advance(7)
-    assert (hold.offset, hold.is_over) == (7, False)
-
-
 def test_the_reader_of_an_expired_hold_is_told() -> None:
     hold = RetentionHold("feed", 5, 100, lambda name: None)
     hold.expire()

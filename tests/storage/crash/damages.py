@@ -26,8 +26,7 @@ from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.log.space import Space
 from kraftlib.storage.snapshots.damaged_snapshots import read_snapshot
 from kraftlib.types import ElectionState, Endpoint, Offset, OffsetAndEpoch, OffsetRange, ReplicaKey
-from tests.storage.builders import some_batches
-from tests.storage.crash.protocols import snapshot_bytes
+from tests.storage.builders import snapshot_bytes, some_batches
 
 EVER: Final = some_batches(*[1] * 6, *[2] * 14, size=200)
 """What stands at each offset, three to a segment: nobody ever appends anything else."""

@@ -18,8 +18,7 @@ from kraftlib.storage.names import QUORUM_STATE
 from kraftlib.storage.skips_file import Skip, read_skips, write_skips
 from kraftlib.storage.snapshots.download_files import DownloadFiles, DownloadNote
 from kraftlib.types import ElectionState, Endpoint, OffsetAndEpoch, OffsetRange
-from tests.storage.builders import a_batch, some_batches
-from tests.storage.crash.protocols import snapshot_bytes
+from tests.storage.builders import a_batch, snapshot_bytes, some_batches, store_whole_snapshot
 
 
 def format_and_open(directory: Path) -> None:
@@ -145,7 +144,7 @@ def given_up(directory: Path) -> None:
     log = FileReplicatedLog.open(directory, segment_bytes=1_000)
     log.append([a_batch(0, size=900)])
     log.append([a_batch(1, size=900)])
-    log.install_snapshot(_stored(log, OffsetAndEpoch(offset=9, epoch=2)))
+    log.install_snapshot(store_whole_snapshot(log, 9, 2))
     log.close()
 
 
@@ -198,13 +197,6 @@ def skips(directory: Path) -> None:
     skip = Skip(offset=7, epoch=1, reason="why", at_ms=1)
     write_skips(directory, [skip])
     assert read_skips(directory) == [skip]
-
-
-def _stored(log: FileReplicatedLog, snapshot_id: OffsetAndEpoch) -> OffsetAndEpoch:
-    sink = log.create_snapshot(snapshot_id)
-    sink.write(snapshot_bytes(snapshot_id))
-    sink.freeze()
-    return snapshot_id
 
 
 Life = Callable[[Path], None]

@@ -12,13 +12,12 @@ import attrs
 import tests.storage.crash.every_module  # noqa: F401 - else not all is watched
 from kraftlib.errors import StorageError
 from kraftlib.records.batch import Batch
-from kraftlib.records.snapshot import SnapshotWriter
 from kraftlib.storage.election.line import encode_line
 from kraftlib.storage.election.store import FileQuorumStateStore
 from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.names import QUORUM_STATE
 from kraftlib.types import ElectionState, OffsetAndEpoch, ReplicaKey
-from tests.storage.builders import TIMESTAMP, some_batches
+from tests.storage.builders import snapshot_bytes, some_batches
 from tests.storage.crash.judge import SEGMENT_BYTES
 from tests.storage.crash.ledger import (
     Appending,
@@ -118,17 +117,6 @@ class Teller:
         """Stop cleanly."""
         self.elections.close()
         self.log.close()
-
-
-def snapshot_bytes(snapshot_id: OffsetAndEpoch, *, records: int = 3, size: int = 40) -> bytes:
-    """Return a snapshot of some records."""
-    parts: list[bytes] = []
-    writer = SnapshotWriter(
-        lambda data: parts.append(bytes(data)), epoch=snapshot_id.epoch, last_contained_log_timestamp=TIMESTAMP
-    )
-    writer.append([f"state {number} of {snapshot_id}".encode().ljust(size, b".") for number in range(records)])
-    writer.freeze()
-    return b"".join(parts)
 
 
 @attrs.frozen

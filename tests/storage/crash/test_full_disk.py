@@ -23,9 +23,8 @@ from kraftlib.storage.directory import OpenDirectory, open_directory
 from kraftlib.storage.reserve import is_full
 from kraftlib.storage.snapshots.download_files import DownloadFiles
 from kraftlib.types import ElectionState, OffsetAndEpoch, OffsetRange, ReplicaKey
-from tests.storage.builders import some_batches
+from tests.storage.builders import snapshot_bytes, some_batches
 from tests.storage.crash.faulty import distinct
-from tests.storage.crash.protocols import snapshot_bytes
 from tests.storage.images.history import History, config_of, history
 from tools.storage_proof.file_trace import Fault, FileTrace
 from tools.storage_proof.os_watch import Call

@@ -14,8 +14,7 @@ from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.snapshots.snapshot_files import FileSnapshotSink
 from kraftlib.testing.log_contract import read_all
 from kraftlib.types import OffsetAndEpoch, OffsetRange
-from tests.storage.builders import a_batch, some_batches
-from tests.storage.crash.protocols import snapshot_bytes
+from tests.storage.builders import a_batch, some_batches, store_whole_snapshot
 from tests.storage.damage.test_repair import (
     BATCHES,
     SIZE,
@@ -186,10 +185,7 @@ def test_what_is_fetched_again_is_not_removed_for_its_name(tmp_path: Path) -> No
     for batch in batches:
         log.append([batch])
     log.flush()
-    snapshot_id = OffsetAndEpoch(offset=8, epoch=1)
-    sink = log.create_snapshot(snapshot_id)
-    sink.write(snapshot_bytes(snapshot_id))
-    sink.freeze()
+    snapshot_id = store_whole_snapshot(log, 8, 1)
     log.delete_before(snapshot_id)
     log.set_snapshot_aside(snapshot_id, "damaged")
     (hole,) = log.holes()

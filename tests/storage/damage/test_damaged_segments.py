@@ -9,7 +9,7 @@ import pytest
 from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.testing.log_contract import read_all
 from kraftlib.types import OffsetAndEpoch, OffsetRange
-from tests.storage.crash.protocols import snapshot_bytes
+from tests.storage.builders import store_whole_snapshot
 from tests.storage.damage.test_repair import BATCHES, SIZE, a_log, fill, forget_prefix, opened, overwrite, segments
 
 SNAPSHOT = OffsetAndEpoch(offset=30, epoch=3)
@@ -23,9 +23,7 @@ def with_snapshot(directory: Path) -> None:
 
 
 def receive_snapshot(log: FileReplicatedLog) -> None:
-    sink = log.create_snapshot(SNAPSHOT)
-    sink.write(snapshot_bytes(SNAPSHOT))
-    sink.freeze()
+    store_whole_snapshot(log, SNAPSHOT.offset, SNAPSHOT.epoch)
 
 
 def spoil(directory: Path, offset: int, *, within: int = 100, data: bytes = b"????") -> None:

@@ -12,9 +12,8 @@ from kraftlib.storage.bootstrap import InitialController
 from kraftlib.storage.election.store import FileQuorumStateStore
 from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.log.space import Space
-from kraftlib.types import ElectionState, Endpoint, EpochStart, OffsetAndEpoch, OffsetRange, ReplicaKey, new_uuid
-from tests.storage.builders import some_batches
-from tests.storage.crash.protocols import snapshot_bytes
+from kraftlib.types import ElectionState, Endpoint, EpochStart, OffsetRange, ReplicaKey, new_uuid
+from tests.storage.builders import segments, some_batches, store_whole_snapshot
 from tests.storage.damage.test_repair import fill
 from tests.storage.replicas import make_replica, partition_of
 
@@ -34,18 +33,10 @@ def lived(directory: Path, *, records: int = 12, closed: bool = True, snapshot_a
         log.append([batch])
         log.flush()
     if snapshot_at is not None:
-        snapshot_id = OffsetAndEpoch(offset=snapshot_at, epoch=1 if snapshot_at <= records // 2 else 2)
-        sink = log.create_snapshot(snapshot_id)
-        sink.write(snapshot_bytes(snapshot_id))
-        sink.freeze()
-        log.delete_before(snapshot_id)
+        log.delete_before(store_whole_snapshot(log, snapshot_at, 1 if snapshot_at <= records // 2 else 2))
         log.flush()
     if closed:
         log.close()
-
-
-def segments(directory: Path) -> list[Path]:
-    return sorted(directory.glob("*.log"))
 
 
 def remove(*paths: Path) -> None:
@@ -134,11 +125,7 @@ def test_a_stop_between_the_removal_of_a_log_and_its_new_beginning_is_no_loss(tm
     """The note is lowered before a snapshot of the leader's takes the place of the log."""
     lived(tmp_path, closed=False)
     log = opened(tmp_path)
-    snapshot_id = OffsetAndEpoch(offset=40, epoch=3)
-    sink = log.create_snapshot(snapshot_id)
-    sink.write(snapshot_bytes(snapshot_id))
-    sink.freeze()
-    log.install_snapshot(snapshot_id)
+    log.install_snapshot(store_whole_snapshot(log, 40, 3))
     remove(*segments(tmp_path))
 
     again = opened(tmp_path)
@@ -202,11 +189,7 @@ def test_a_log_whose_snapshot_is_gone_misses_what_it_stood_for(tmp_path: Path) -
     log = opened(tmp_path)
     assert log.holes() == (OffsetRange(0, base),)
     assert (log.start_offset, log.end_offset) == (0, 12)
-    snapshot_id = OffsetAndEpoch(offset=9, epoch=2)
-    sink = log.create_snapshot(snapshot_id)
-    sink.write(snapshot_bytes(snapshot_id))
-    sink.freeze()
-    log.delete_before(snapshot_id)
+    log.delete_before(store_whole_snapshot(log, 9, 2))
     log.flush()
     assert (log.holes(), log.start_offset) == ((), 9)
     log.append(some_batches(2, base_offset=12))
@@ -220,11 +203,8 @@ def test_a_log_whose_snapshot_is_gone_misses_what_it_stood_for(tmp_path: Path) -
 def test_a_log_that_was_one_snapshot_keeps_the_epoch_of_its_end_when_that_is_damaged(
     at_start: bool, tmp_path: Path
 ) -> None:
-    snapshot_id = OffsetAndEpoch(offset=20, epoch=3)
     log = opened(tmp_path)
-    sink = log.create_snapshot(snapshot_id)
-    sink.write(snapshot_bytes(snapshot_id))
-    sink.freeze()
+    snapshot_id = store_whole_snapshot(log, 20, 3)
     log.install_snapshot(snapshot_id)
     if at_start:
         log.close()
@@ -249,12 +229,8 @@ def test_a_log_that_was_one_snapshot_keeps_the_epoch_of_its_end_when_that_is_dam
 
 def test_a_log_that_begins_behind_a_snapshot_of_which_nothing_is_left_costs_the_vote(tmp_path: Path) -> None:
     """Nobody knows the epoch of its last record, so it could vote for a candidate that lacks it."""
-    snapshot_id = OffsetAndEpoch(offset=20, epoch=3)
     log = opened(tmp_path)
-    sink = log.create_snapshot(snapshot_id)
-    sink.write(snapshot_bytes(snapshot_id))
-    sink.freeze()
-    log.install_snapshot(snapshot_id)
+    log.install_snapshot(store_whole_snapshot(log, 20, 3))
     log.close()
     next(tmp_path.glob("*.checkpoint")).unlink()
 
@@ -276,11 +252,7 @@ def test_damage_that_a_snapshot_stands_in_for_is_stepped_over_though_the_file_st
         log.read(base, 100)
     assert log.find_damage(base) == (OffsetRange(base, base + 1),)
 
-    snapshot_id = OffsetAndEpoch(offset=base + 1, epoch=2 if base >= 6 else 1)
-    sink = log.create_snapshot(snapshot_id)
-    sink.write(snapshot_bytes(snapshot_id))
-    sink.freeze()
-    log.delete_before(snapshot_id)
+    log.delete_before(store_whole_snapshot(log, base + 1, 2 if base >= 6 else 1))
     log.flush()
     assert log.holes() == ()
     assert log.read(base + 1, 100)[0].base_offset == base + 1

@@ -289,13 +289,6 @@ def test_bad_bytes_behind_the_sync_point_are_a_torn_tail(tail: bytes, tmp_path: 
     assert path.read_bytes() == WHOLE
 
 
-def test_a_segment_that_is_gone_is_damage(tmp_path: Path) -> None:
-    flushed_log(tmp_path).unlink()
-
-    with pytest.raises(CorruptBatchError, match="durable up to 8"):
-        recover(tmp_path, file_mode=0o600)
-
-
 @pytest.mark.parametrize("content", [None, b"", b"?" * 1_024])
 def test_without_a_sync_point_a_bad_tail_is_doubtful(content: bytes | None, tmp_path: Path) -> None:
     path, sync_point = flushed_log(tmp_path), tmp_path / "kraftlib-sync.json"

@@ -15,7 +15,7 @@ from kraftlib.storage.election.line import encode_line
 from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.testing.log_contract import read_all
 from kraftlib.types import ElectionState, EpochStart, OffsetRange
-from tests.storage.builders import a_batch, some_batches
+from tests.storage.builders import a_batch, segments, some_batches
 
 BATCHES = some_batches(*[1] * 20, *[3] * 20, *[4] * 20, size=200)
 SEGMENT_BYTES = 20 * BATCHES[0].size + 1_000
@@ -36,10 +36,6 @@ def a_log(directory: Path, *, close: bool = True, batches: Sequence[Batch] = BAT
     if close:
         log.close()
     return log
-
-
-def segments(directory: Path) -> list[Path]:
-    return sorted(directory.glob("*.log"))
 
 
 def overwrite(path: Path, position: int, data: bytes) -> None:

@@ -144,11 +144,3 @@ def test_a_damaged_partition_metadata_is_written_anew_since_it_can_only_say_one_
     path.write_bytes(damage)
     opened_once(tmp_path)
     assert path.read_bytes() == whole
-
-
-def test_another_topic_is_no_damage(tmp_path: Path) -> None:
-    has_run(tmp_path)
-    path = tmp_path / names.PARTITION_DIRECTORY / names.PARTITION_METADATA
-    path.write_bytes(b"version: 0\ntopic_id: e9MFl328Q-S5WPDKSl6znA")
-    with pytest.raises(StorageError, match="is of another topic"):
-        opened_once(tmp_path)

@@ -13,7 +13,6 @@ import pytest
 from kraftlib.errors import StorageError
 from kraftlib.storage.election.line import election_of, parse_line
 from kraftlib.storage.election.store import FileQuorumStateStore
-from kraftlib.storage.interface import QuorumStateStore
 from kraftlib.storage.reserve import Reserve
 from kraftlib.types import ElectionState, ReplicaKey
 
@@ -44,10 +43,6 @@ def damage(path: Path) -> None:
     with path.open("r+b") as file:
         file.write(data)
     os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
-
-
-def test_it_is_a_store(tmp_path: Path) -> None:
-    assert isinstance(store_in(tmp_path), QuorumStateStore)
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,7 @@ from kraftlib.records.control import encode_control_batch
 from kraftlib.records.control_messages import LeaderChangeMessage
 from kraftlib.storage.directory import format_directory, open_directory
 from kraftlib.types import ElectionState, EpochStart, OffsetAndEpoch, ReplicaKey
-from tests.storage.builders import TIMESTAMP, a_batch
-from tests.storage.crash.protocols import snapshot_bytes
+from tests.storage.builders import TIMESTAMP, a_batch, snapshot_bytes
 from tools.storage_proof.file_trace import FileTrace, Image
 
 SEGMENT_BYTES = 3_000

@@ -13,7 +13,7 @@ from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.log.space import Space
 from kraftlib.storage.log.spare import Spare, only_zeros_follow
 from kraftlib.testing.log_contract import read_all
-from tests.storage.builders import some_batches
+from tests.storage.builders import segments, some_batches
 
 SIZE = 3 << 19
 
@@ -30,10 +30,6 @@ def written(log: FileReplicatedLog, count: int) -> None:
     for batch in some_batches(*[1] * count, base_offset=log.end_offset, size=200):
         log.append([batch])
     log.flush()
-
-
-def segments(directory: Path) -> list[Path]:
-    return sorted(directory.glob("*.log"))
 
 
 def test_it_is_zeros_under_a_name_of_its_own_until_it_is_taken(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from kraftlib.storage.log.sync_point import (
     SLOT_PLACES,
     SLOT_SIZE,
     Mark,
+    SyncPoint,
     SyncPointFile,
     read_sync_point,
 )
@@ -29,6 +30,23 @@ def a_file(directory: Path) -> SyncPointFile:
     return SyncPointFile(directory, file_mode=0o600)
 
 
+def noted(directory: Path) -> SyncPoint:
+    found = read_sync_point(directory)
+    assert found is not None
+    return found
+
+
+def without_each_slot(directory: Path) -> list[SyncPoint]:
+    """Return what is noted while one slot cannot be read, and while the other one cannot."""
+    path, found = directory / names.SYNC_POINT, []
+    whole = path.read_bytes()
+    for place in SLOT_PLACES:
+        path.write_bytes(whole[:place] + b"?" + whole[place + 1 :])
+        found.append(noted(directory))
+    path.write_bytes(whole)
+    return found
+
+
 @given(position=numbers, segment=numbers, more=st.integers(0, 2**31), inode=numbers, epoch=st.integers(-1, 2**31 - 1))
 def test_what_was_written_is_read(
     position: int, segment: int, more: int, inode: int, epoch: int, tmp_path_factory: pytest.TempPathFactory
@@ -37,9 +55,8 @@ def test_what_was_written_is_read(
     mark = Mark(segment, inode, position, segment + more, epoch, -1)
     file = a_file(directory)
     file.write(mark, mtime_ns=2**63 - 1)
-    found = read_sync_point(directory)
+    found = noted(directory)
 
-    assert found is not None
     assert (found.mark, found.mtime_ns) == (mark, 2**63 - 1)
     file.close()
 
@@ -55,8 +72,7 @@ def test_the_newest_one_counts_also_in_the_next_life(tmp_path: Path) -> None:
         file = a_file(tmp_path)
         file.write(a_mark(end))
         file.close()
-        found = read_sync_point(tmp_path)
-        assert found is not None
+        found = noted(tmp_path)
         assert (found.mark.end_offset, found.generation) == (end, end)
     assert (tmp_path / "kraftlib-sync.json").stat().st_size == FILE_SIZE
 
@@ -73,9 +89,7 @@ def test_every_flipped_bit_of_a_slot_leaves_the_other_one(tmp_path: Path) -> Non
             data = bytearray(whole)
             data[place + bit // 8] ^= 1 << bit % 8
             path.write_bytes(data)
-            found = read_sync_point(tmp_path)
-            assert found is not None
-            assert found.mark.end_offset == other, bit
+            assert noted(tmp_path).mark.end_offset == other, bit
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, SLOT_SIZE - 1])
@@ -98,24 +112,12 @@ def test_what_is_replaced_is_in_neither_slot_any_more(tmp_path: Path, monkeypatc
     file.replace(a_mark(2))
 
     assert len(synced) == 2, "one after the other: a disk that tears what it writes leaves one of them"
-    path = tmp_path / "kraftlib-sync.json"
-    for place in SLOT_PLACES:
-        data = bytearray(path.read_bytes())
-        data[place] ^= 1
-        path.write_bytes(data)
-        found = read_sync_point(tmp_path)
-        assert found is not None
-        assert found.mark.end_offset == 2
-        data[place] ^= 1
-        path.write_bytes(data)
+    assert [found.mark.end_offset for found in without_each_slot(tmp_path)] == [2, 2]
 
 
 def test_a_note_of_nothing_claims_nothing(tmp_path: Path) -> None:
     a_file(tmp_path).replace(NOTHING)
-    found = read_sync_point(tmp_path)
-
-    assert found is not None
-    assert found.claims_nothing
+    assert noted(tmp_path).claims_nothing
 
 
 def test_a_file_that_has_become_far_too_long_is_written_over(tmp_path: Path) -> None:
@@ -140,8 +142,7 @@ def test_slots_in_their_old_places_are_read_and_do_not_outlive_the_next_opening(
         file.write(a_mark(end))
     file.close()
     in_the_old_places(tmp_path)
-    found = read_sync_point(tmp_path)
-    assert found is not None
+    found = noted(tmp_path)
     assert (found.mark.end_offset, found.generation, found.is_exact) == (count, count, False)
 
     file = a_file(tmp_path)
@@ -160,22 +161,12 @@ def test_an_exact_note_is_durable_on_return_and_another_one_is_not(
     synced: list[int] = []
     monkeypatch.setattr("kraftlib.storage.files.sync_data", synced.append)
     file.note(a_mark(1), durable=False)
-    found = read_sync_point(tmp_path)
-    assert found is not None
-    assert (found.is_exact, len(synced)) == (True, 1)
+    assert (noted(tmp_path).is_exact, len(synced)) == (True, 1)
 
     file.exact = False
     file.note(a_mark(2), durable=False)  # before it is not waited for, nothing may say any more that it would be
     assert len(synced) == 3
-    for place in SLOT_PLACES:
-        data = bytearray((tmp_path / names.SYNC_POINT).read_bytes())
-        data[place] ^= 1
-        (tmp_path / names.SYNC_POINT).write_bytes(data)
-        found = read_sync_point(tmp_path)
-        assert found is not None
-        assert (found.mark.end_offset, found.is_exact) == (2, False)
-        data[place] ^= 1
-        (tmp_path / names.SYNC_POINT).write_bytes(data)
+    assert [(found.mark.end_offset, found.is_exact) for found in without_each_slot(tmp_path)] == [(2, False)] * 2
 
     for end in (3, 4):
         file.note(a_mark(end), durable=False)
@@ -200,7 +191,4 @@ def test_an_exact_note_of_another_life_is_replaced_before_one_that_is_not_waited
 def test_an_exact_note_of_the_beginning_says_that_nothing_was_acknowledged(tmp_path: Path) -> None:
     file = SyncPointFile(tmp_path, file_mode=0o600, exact=True)
     file.replace(a_mark(0, position=0))
-    found = read_sync_point(tmp_path)
-
-    assert found is not None
-    assert not found.claims_nothing
+    assert not noted(tmp_path).claims_nothing

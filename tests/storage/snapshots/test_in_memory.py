@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from kraftlib.errors import InvariantError, StorageError
-from kraftlib.storage.interface import SnapshotSink, SnapshotSource
 from kraftlib.storage.snapshots.in_memory import MemorySnapshotSink, MemorySnapshotSource
 from kraftlib.types import OffsetAndEpoch
 
@@ -42,8 +41,3 @@ def test_a_source_reads_what_is_there_and_no_place_before_it() -> None:
     assert (source.size, source.read_at(2, 10), source.read_at(4, 1)) == (4, b"cd", b"")
     with pytest.raises(InvariantError):
         source.read_at(-1, 1)
-
-
-def test_both_are_what_the_protocols_ask_for() -> None:
-    assert isinstance(MemorySnapshotSink(SNAPSHOT, frozen=lambda *_: None), SnapshotSink)
-    assert isinstance(MemorySnapshotSource(b""), SnapshotSource)

@@ -9,23 +9,12 @@ import pytest
 
 from kraftlib.errors import InvariantError, StorageError
 from kraftlib.storage import files
-from kraftlib.storage.interface import SnapshotSink, SnapshotSource
 from kraftlib.storage.snapshots import snapshot_files
 from kraftlib.storage.snapshots.snapshot_files import FileSnapshotSink, FileSnapshotSource, list_snapshots
 from kraftlib.types import OffsetAndEpoch
 
 ID = OffsetAndEpoch(offset=42, epoch=3)
 NAME = "00000000000000000042-0000000003.checkpoint"
-
-
-def test_they_are_what_the_protocols_ask_for(tmp_path: Path) -> None:
-    sink = FileSnapshotSink(tmp_path, ID)
-    sink.freeze()
-
-    source = FileSnapshotSource(tmp_path / NAME)
-    assert isinstance(sink, SnapshotSink)
-    assert isinstance(source, SnapshotSource)
-    source.close()
 
 
 def test_a_snapshot_has_its_name_once_frozen_and_is_read_only(tmp_path: Path) -> None:

@@ -18,8 +18,7 @@ from kraftlib.storage.damage.scrub import ScrubFinding
 from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.reserve import Reserve
 from kraftlib.types import OffsetAndEpoch
-from tests.storage.builders import a_batch
-from tests.storage.crash.protocols import snapshot_bytes
+from tests.storage.builders import a_batch, snapshot_bytes, store_whole_snapshot
 
 SIZE: Final = 100
 BATCHES: Final = [a_batch(offset, 1 + offset // 7, size=SIZE) for offset in range(24)]
@@ -73,9 +72,7 @@ class Scene:
 
     def store(self, offset: int) -> None:
         """Let there be a snapshot."""
-        sink = self.log.create_snapshot(at(offset))
-        sink.write(snapshot_bytes(at(offset)))
-        sink.freeze()
+        store_whole_snapshot(self.log, offset, at(offset).epoch)
 
     # On the loop ----------------------------------------------------------------------------------
 
