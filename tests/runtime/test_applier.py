@@ -218,19 +218,6 @@ def test_every_listener_gets_every_record_once_and_in_order(steps: list[tuple[in
         assert listener.records == written
 
 
-def test_results_reach_whoever_proposed_the_record(rig: Rig) -> None:
-    machine = rig.machine()
-    rig.append(b"5", b"7")
-    rig.append(b"11")
-    first, second = rig.proposal(0, last=1), rig.proposal(2)
-    rig.applier.advance(3)
-    rig.run()
-
-    assert first.result == Appended(0, 1, 1, (5, 12))
-    assert second.result == Appended(2, 2, 1, (23,))
-    assert machine.applied == [0, 1, 2]
-
-
 def test_without_listeners_everything_committed_counts_as_applied(rig: Rig) -> None:
     rig.append(b"5")
     slot = rig.proposal(0)
@@ -712,17 +699,6 @@ def test_a_listener_may_unregister_itself_from_its_callback(rig: Rig) -> None:
         rig.run()
 
     assert len(listener.records) == 1
-
-
-def test_waiting_for_an_offset_ends_when_its_record_is_applied(rig: Rig) -> None:
-    rig.machine()
-    late, early = rig.barrier(1), rig.barrier(0)
-    rig.applier.advance(rig.append(b"1"))
-    rig.run()
-    assert (early.result, late.result) == (1, None)
-    rig.applier.advance(rig.append(b"1"))
-    rig.run()
-    assert late.result == 2
 
 
 def test_the_shutdown_is_announced_and_then_nothing_is_given(rig: Rig) -> None:

@@ -34,21 +34,6 @@ def test_a_new_listener_begins_with_the_newest_committed_snapshot(rig: Rig) -> N
     assert listener.records == [(2, b"3")]
 
 
-def test_a_listener_that_the_log_left_behind_loads_the_snapshot(rig: Rig) -> None:
-    machine = rig.machine()
-    rig.append(b"1")
-    rig.applier.advance(1)
-    rig.run()
-    snapshot = rig.snapshot(10, 4, b"100", b"11")
-    rig.log.install_snapshot(snapshot)
-    rig.append(b"1", epoch=4)
-    rig.applier.advance(11)
-    rig.run()
-
-    assert machine.total == 112
-    assert machine.applied == [0, 10]
-
-
 class Doubting:
     """Checks that believe every snapshot until it is doubted."""
 

@@ -80,37 +80,6 @@ class Journal(Listener):
 # Appending ------------------------------------------------------------------------------------------------------------
 
 
-@ENGINES
-async def test_what_is_acknowledged_stands_on_every_replica(engine: str) -> None:
-    journals = {node_id: Journal() for node_id in (1, 2, 3)}
-    async with quorum(engine=engine, make=lambda node_id: {"listener": journals[node_id]}) as three:
-        leader = await three.leader()
-        written = []
-        for number in range(20):
-            appended = await leader.append_one(b"value %d" % number)
-            assert appended.epoch == leader.leader_and_epoch().epoch
-            written.append((appended.base_offset, b"value %d" % number))
-        last = written[-1][0]
-        for client in three.clients.values():
-            await client.wait_for_offset(last, timeout_ms=10_000)
-
-    for journal in journals.values():
-        assert [record for record in journal.records if record[1] != b"probe"] == written
-
-
-@ENGINES
-async def test_values_of_one_append_are_one_batch(engine: str) -> None:
-    journal = Journal()
-    async with quorum(engine=engine, make=lambda node_id: {"listener": journal} if node_id == 1 else {}) as three:
-        leader = await three.leader()
-        appended = await leader.append([b"a", b"b", b"c"])
-        assert appended.last_offset == appended.base_offset + 2
-        await three.clients[1].wait_for_offset(appended.last_offset, timeout_ms=10_000)
-
-    base = appended.base_offset
-    assert journal.records[-3:] == [(base, b"a"), (base + 1, b"b"), (base + 2, b"c")]
-
-
 class Making(BytesSerde):
     """A serde that makes `made` of everything but a probe."""
 

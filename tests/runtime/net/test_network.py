@@ -16,31 +16,13 @@ from kraftlib.consensus.events import Failure
 from kraftlib.records.batch import encode_batch, read_batches
 from kraftlib.runtime.net.tcp import TcpTransport
 from kraftlib.types import Endpoint
-from kraftlib.wire.messages.vote import VoteRequest
-from tests.runtime.wired import engine, fetch, fetch_answer, vote, vote_answer
+from tests.runtime.wired import engine, fetch, fetch_answer
 
 LOOPBACK = Endpoint("127.0.0.1", 0)
 
 
 def over_tcp(**how: Any) -> Any:
     return engine(TcpTransport(LOOPBACK), **how)
-
-
-async def test_messages_pass_and_come_back() -> None:
-    def answer(message: Any) -> Any:
-        return vote_answer() if isinstance(message, VoteRequest) else fetch_answer(b"records")
-
-    async with over_tcp(answer=answer) as leader, over_tcp() as follower:
-        for number in range(100):
-            follower.network.send(number, 1, leader.endpoint, fetch(offset=number) if number % 3 else vote())
-        await follower.until(100)
-        expected = [("response", number, answer(fetch() if number % 3 else vote())) for number in range(100)]
-        assert follower.heard == expected
-        assert [
-            message.topics[0].partitions[0].fetch_offset
-            for _, _, message, *_ in leader.heard
-            if hasattr(message, "max_wait_ms")
-        ] == [number for number in range(100) if number % 3]
 
 
 async def test_records_of_a_megabyte_arrive_as_they_left() -> None:

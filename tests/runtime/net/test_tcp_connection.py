@@ -31,14 +31,6 @@ async def test_a_frame_may_come_byte_by_byte() -> None:
         assert await slow.answer() == b"patience"
 
 
-async def test_a_thousand_pipelined_requests_are_answered_in_order() -> None:
-    frames = [b"request %d" % number for number in range(1_000)]
-    async with server() as opened, stranger(opened.endpoint) as eager:
-        eager.write(b"".join(map(framed, frames)))
-
-        assert [await eager.answer() for _ in frames] == frames
-
-
 async def test_pipelined_requests_are_taken_as_earlier_ones_are_answered() -> None:
     frames = [b"request %d" % number for number in range(1_000)]
     async with server(echo=False, limits=TcpLimits(pipeline_max=8)) as opened, stranger(opened.endpoint) as eager:
