@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from tools.storage_proof.file_trace import Image
 from tools.storage_proof.os_watch import StatHandler, let_through, watching
+
+IN_MEMORY: Final = Path("/dev/shm")
+
+
+def in_memory() -> tempfile.TemporaryDirectory[str]:
+    """Return a new directory in memory, where there is such a place: files come by the thousand, and need no disk."""
+    return tempfile.TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else None)
 
 
 class LaidOut:

@@ -24,7 +24,6 @@ import os
 import random
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -42,6 +41,7 @@ from tests.storage.crash.proof import LONG, Effort, prove
 from tests.storage.images.proof import WITHOUT_A_COPY, Examined, examine
 from tests.storage.images.quorum_proof import examine_in_quorum
 from tests.storage.images.verdict import Outcome
+from tests.storage.laid_out import in_memory
 from tests.storage.power.disk import why_impossible
 from tests.storage.threads.exploring import LONG as THREADS_LONG
 from tests.storage.threads.exploring import Effort as OfThreads
@@ -49,7 +49,6 @@ from tests.storage.threads.exploring import explore
 from tests.storage.threads.interleaver import with_cooperative_locks
 from tests.storage.threads.meetings import MEETINGS
 
-IN_MEMORY = Path("/dev/shm")
 SHORT = Effort(most=12, again=2, interruptions=2)
 IMAGES, IMAGES_LONG = 10_400, 100_000
 IN_QUORUM, IN_QUORUM_LONG = 10_000, 100_000
@@ -234,7 +233,7 @@ def run(name: str, wanted: Wanted) -> Part:
     """Do one part, in a process of its own."""
     logging.disable(logging.CRITICAL)
     began, used = time.monotonic(), _cpu_seconds()
-    with tempfile.TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as top:
+    with in_memory() as top:
         part = PARTS[name](Path(top), wanted, lambda line: print(f"{name}: {line}", file=sys.stderr, flush=True))
     part.seconds, part.cpu_seconds = time.monotonic() - began, _cpu_seconds() - used
     return part

@@ -78,16 +78,6 @@ def test_the_crashed_log_cannot_be_used_any_more() -> None:
     assert survivor.snapshots() == []
 
 
-def test_close_flushes_and_the_log_opens_again_as_it_was() -> None:
-    log = a_log(1, 2, flushed=1)
-    log.close()
-    log.close()
-    again = log.reopen()
-
-    assert offsets(again.read(0, 1_000)) == [(0, 1), (1, 2)]
-    assert again.flushed_offset == 2
-
-
 def test_an_open_log_is_not_reopened() -> None:
     with pytest.raises(InvariantError):
         a_log(1).reopen()

@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ import pytest
 from kraftlib.errors import StorageError
 from kraftlib.storage.election.line import election_of, parse_line
 from kraftlib.storage.election.store import FileQuorumStateStore
+from kraftlib.storage.interface import QuorumStateStore
 from kraftlib.storage.reserve import Reserve
+from kraftlib.testing.log_contract import STORE_CHECKS
 from kraftlib.types import ElectionState, ReplicaKey
 
 DATA = Path(__file__).parents[2] / "data"
@@ -43,6 +46,11 @@ def damage(path: Path) -> None:
     with path.open("r+b") as file:
         file.write(data)
     os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+
+@pytest.mark.parametrize("check", STORE_CHECKS, ids=lambda check: check.__name__)
+def test_it_keeps_the_contract(check: Callable[[Callable[[], QuorumStateStore]], None], tmp_path: Path) -> None:
+    check(lambda: store_in(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -115,15 +123,6 @@ def test_files_belong_to_their_owner_alone(tmp_path: Path) -> None:
         "quorum-state.bak": 0o600,
         "kraftlib.json": 0o600,
     }
-
-
-def test_a_closed_store_takes_no_more_votes(tmp_path: Path) -> None:
-    store = store_in(tmp_path)
-    store.close()
-    store.close()
-
-    with pytest.raises(StorageError, match="closed"):
-        store.write(VOTE, kraft_version=1)
 
 
 # What is found at start: the table of the module --------------------------------------------------

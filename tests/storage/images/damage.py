@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 
 import attrs
 
@@ -49,9 +49,6 @@ KINDS = {
 }
 SHARE = {"segment": 12, "snapshot": 4, "vote": 4, "mirror of the vote": 2, "sync point": 3, "known prefix": 3}
 """Weights of kinds; 1 for the others."""
-
-Flaw = Callable[[bytes], bytes | None]
-"""What a fault makes of the bytes of a file; None removes it."""
 
 
 @attrs.frozen(kw_only=True)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,26 +9,17 @@ import pytest
 from kraftlib.storage.log.epochs import EpochTable
 from tests.storage.images.proof import Examined, examine
 from tests.storage.images.verdict import Outcome
+from tests.storage.laid_out import in_memory
 
 IMAGES = 180
 """`dev.py storage` examines ten thousand."""
-IN_MEMORY = Path("/dev/shm")
 
 
 @pytest.fixture(scope="module")
-def place() -> Iterator[Path]:
-    """A directory in memory."""
-    logger = logging.getLogger("kraftlib.storage")
-    logger.setLevel(logging.CRITICAL)
-    with tempfile.TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as top:
-        yield Path(top)
-    logger.setLevel(logging.NOTSET)
-
-
-@pytest.fixture(scope="module")
-def examined(place: Path) -> Examined:
+def examined() -> Examined:
     """What came of a few hundred images."""
-    return examine(place, IMAGES)
+    with in_memory() as top:
+        return examine(Path(top), IMAGES)
 
 
 def test_nothing_wrong_is_accepted_in_silence(examined: Examined) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
@@ -18,17 +15,6 @@ from tests.storage.images.proof import Examined
 from tests.storage.images.quorum import QuorumExaminer
 from tests.storage.images.quorum_proof import Piece, examine_piece
 from tests.storage.images.verdict import Outcome
-from tests.storage.proof import IN_MEMORY
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """A directory in memory, and silence: damage is logged as an error."""
-    disabled = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    with tempfile.TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as top:
-        yield Path(top)
-    logging.disable(disabled)
 
 
 def some(place: Path, number: int, count: int, *kinds: str, seed: int = 7) -> Examined:
