@@ -100,14 +100,6 @@ def test_either_half_of_the_note_is_enough(place: int, tmp_path: Path) -> None:
     assert opened(tmp_path).end_offset == 4
 
 
-def test_with_no_note_left_it_is_damage(tmp_path: Path) -> None:
-    cut_amid_a_flush(tmp_path, sync_note=True)
-    (tmp_path / names.SYNC_POINT).unlink()
-
-    with pytest.raises(CorruptBatchError, match="nothing was cut"):
-        opened(tmp_path)
-
-
 def test_a_note_that_is_not_exact_any_more_is_believed_no_further(tmp_path: Path) -> None:
     """The replica has got company meanwhile: it waits for no note, so the last one may be older than what counts."""
     log = opened(tmp_path)

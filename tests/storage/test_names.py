@@ -22,11 +22,6 @@ def test_names_that_are_made_are_read(offset: int, epoch: int) -> None:
         assert not names.is_left_over(name)
 
 
-def test_names_are_those_of_kafka() -> None:
-    assert names.segment_name(159) == "00000000000000000159.log"
-    assert names.checkpoint_name(OffsetAndEpoch(offset=12345, epoch=7)) == "00000000000000012345-0000000007.checkpoint"
-
-
 @pytest.mark.parametrize(
     "name",
     [

@@ -385,13 +385,6 @@ def test_a_snapshot_of_the_log_leaves_it_alone(offset: int, epoch: int, tmp_path
     assert log.snapshots() == (snapshot_id,)
 
 
-def test_an_empty_log_at_the_end_of_its_snapshot_stays_there(tmp_path: Path) -> None:
-    write_segment(tmp_path, 100, b"")
-    write_snapshot(tmp_path, 100, 7)
-
-    assert opened(tmp_path).start_offset == 100
-
-
 def test_snapshots_without_a_log_are_where_it_begins(tmp_path: Path) -> None:
     write_snapshot(tmp_path, 4, 1)
     write_snapshot(tmp_path, 100, 7)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kraftlib.records.batch import encode_batch
+from kraftlib.records.batch import Batch, encode_batch
 from kraftlib.storage.damage import salvage
 from kraftlib.storage.damage.salvage import find_whole_batch
 from tests.storage.builders import TIMESTAMP, a_batch, some_batches
@@ -26,26 +26,28 @@ def test_a_whole_batch_behind_rubbish_is_found(tmp_path: Path) -> None:
     assert (found[0], found[1].base_offset) == (a_batch(0).size + 63, 2)
 
 
-def test_half_a_batch_is_not_whole(tmp_path: Path) -> None:
-    path = written(tmp_path, b"rubbish", a_batch(2).data[:-1])
-
-    assert not find_whole_batch(path, 0, expected_offset=1)
+def with_a_bad_end(batch: Batch) -> bytes:
+    return bytes(batch.data[:-1]) + b"?"
 
 
-def test_zeros_and_an_empty_file_hold_no_batch(tmp_path: Path) -> None:
-    assert not find_whole_batch(written(tmp_path, bytes(10_000)), 0, expected_offset=0)
-    assert find_whole_batch(written(tmp_path), 0, expected_offset=0) is None
-
-
-def test_an_older_batch_does_not_count(tmp_path: Path) -> None:
-    """What stands behind the bad bytes of offset 5 has a higher offset, or was there before."""
-    assert not find_whole_batch(written(tmp_path, b"rubbish", a_batch(5).data), 0, expected_offset=5)
-    assert not find_whole_batch(written(tmp_path, b"rubbish", a_batch(4).data), 0, expected_offset=5)
-
-
-def test_a_whole_segment_counts_from_its_first_byte(tmp_path: Path) -> None:
-    assert find_whole_batch(written(tmp_path, a_batch(7).data), 0, expected_offset=6)
-    assert find_whole_batch(written(tmp_path, b"?", a_batch(7).data), 0, expected_offset=6)
+@pytest.mark.parametrize(
+    ("parts", "expected_offset", "is_found"),
+    [
+        pytest.param([b"rubbish", a_batch(2).data[:-1]], 1, False, id="half a batch"),
+        pytest.param([bytes(10_000)], 0, False, id="zeros"),
+        pytest.param([], 0, False, id="an empty file"),
+        # What stands behind the bad bytes of offset 5 has a higher offset, or was there before.
+        pytest.param([b"rubbish", a_batch(5).data], 5, False, id="the same offset"),
+        pytest.param([b"rubbish", a_batch(4).data], 5, False, id="an older batch"),
+        pytest.param([a_batch(7).data], 6, True, id="from the first byte"),
+        pytest.param([b"?", a_batch(7).data], 6, True, id="from the second byte"),
+        pytest.param([with_a_bad_end(a_batch(0)), with_a_bad_end(a_batch(1)), a_batch(2).data], 0, True, id="two bad"),
+    ],
+)
+def test_only_a_whole_batch_of_a_later_offset_counts(
+    parts: list[bytes | memoryview], expected_offset: int, is_found: bool, tmp_path: Path
+) -> None:
+    assert (find_whole_batch(written(tmp_path, *parts), 0, expected_offset=expected_offset) is not None) == is_found
 
 
 def test_a_value_that_looks_like_a_batch_is_no_batch(tmp_path: Path) -> None:
@@ -54,22 +56,6 @@ def test_a_value_that_looks_like_a_batch_is_no_batch(tmp_path: Path) -> None:
     torn = written(tmp_path, bytes(outer.data)[:-1])
 
     assert not find_whole_batch(torn, 0, expected_offset=10)
-
-
-def test_a_batch_that_swallows_the_next_ones_by_a_flipped_length_is_damage(tmp_path: Path) -> None:
-    data = bytearray(a_batch(0).data)
-    data[9] ^= 0x10  # 1 MiB longer
-    path = written(tmp_path, data, a_batch(1).data, a_batch(2).data)
-
-    assert find_whole_batch(path, 0, expected_offset=0)
-
-
-def test_two_bad_batches_in_a_row_do_not_hide_the_third(tmp_path: Path) -> None:
-    first, second = bytearray(a_batch(0).data), bytearray(a_batch(1).data)
-    first[-1] ^= 1
-    second[-1] ^= 1
-
-    assert find_whole_batch(written(tmp_path, first, second, a_batch(2).data), 0, expected_offset=0)
 
 
 @settings(max_examples=60)

@@ -7,11 +7,6 @@ from kraftlib.storage.log.batches import ensure_continues, ensure_readable, up_t
 from tests.storage.builders import a_batch, offsets, some_batches
 
 
-def test_a_batch_continues_at_the_end_in_the_same_or_a_newer_epoch() -> None:
-    ensure_continues(a_batch(5, 2), 5, 2)
-    ensure_continues(a_batch(5, 3), 5, 2)
-
-
 @pytest.mark.parametrize(("offset", "epoch"), [(4, 2), (6, 2), (5, 1)])
 def test_a_gap_an_overlap_and_an_older_epoch_are_bugs(offset: int, epoch: int) -> None:
     with pytest.raises(InvariantError, match="ends at 5 in epoch 2"):

@@ -25,17 +25,6 @@ def test_what_is_written_together_stays_together(tmp_path: Path) -> None:
     assert segments(tmp_path) == [0, 1]
 
 
-def test_every_batch_is_read_from_whatever_segment_it_is_in(tmp_path: Path) -> None:
-    chain = a_chain(tmp_path)
-    append(chain, TEN)
-    before = [offsets(chain.read(n, 1)) for n in range(10)]
-    chain.open_files.sync()
-
-    assert before == [[(n, 1)] for n in range(10)]
-    assert [offsets(chain.read(n, 1)) for n in range(10)] == before
-    assert offsets(chain.scan()) == offsets(TEN)
-
-
 def test_the_last_segment_is_never_deleted(tmp_path: Path) -> None:
     chain = a_chain(tmp_path)
     append(chain, TEN[:6])

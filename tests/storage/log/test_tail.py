@@ -17,18 +17,6 @@ def a_tail(count: int, *, room_for: int) -> Tail:
     return tail
 
 
-def test_what_is_newest_is_there_and_what_is_old_is_not() -> None:
-    tail = a_tail(40, room_for=10)
-
-    assert tail.read(10, 1_000) is None
-    assert offsets(tail.read(39, 1_000) or ()) == [(39, 1)]
-    assert offsets(tail.read(38, 1_000) or ()) == [(38, 1), (39, 1)]
-
-
-def test_an_empty_tail_has_nothing() -> None:
-    assert Tail(100).read(0, 1) is None
-
-
 def test_a_batch_larger_than_the_room_is_not_kept() -> None:
     tail = a_tail(3, room_for=3)
     tail.append(a_batch(3, size=3 * SIZE))
