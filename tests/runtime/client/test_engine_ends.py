@@ -40,8 +40,7 @@ async def test_a_client_that_got_no_thread_can_be_closed(monkeypatch: pytest.Mon
     def no_thread(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    config = RaftConfig(node_id=1, voters=(StaticVoter(1, PLACE),), engine="thread", **SETTINGS)
-    client: RaftClient[bytes] = RaftClient(config, transport=MemoryTransport(MemoryHub(), PLACE))
+    client = alone(engine="thread")
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", no_thread)
         with pytest.raises(RuntimeError, match="can't start new thread"):
@@ -52,8 +51,7 @@ async def test_a_client_that_got_no_thread_can_be_closed(monkeypatch: pytest.Mon
 
 def test_a_close_does_not_wait_for_a_loop_that_has_ended(caplog: pytest.LogCaptureFixture) -> None:
     """Nobody waits for an append there."""
-    config = RaftConfig(node_id=1, voters=(StaticVoter(1, PLACE),), engine="thread", **SETTINGS)
-    client: RaftClient[bytes] = RaftClient(config, transport=MemoryTransport(MemoryHub(), PLACE))
+    client = alone(engine="thread")
 
     async def begin() -> None:
         await client.start()

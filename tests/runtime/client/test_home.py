@@ -98,9 +98,7 @@ async def test_an_inline_replica_takes_nothing_from_another_thread() -> None:
 
 
 async def test_a_client_that_another_loop_has_tried_to_close_goes_on() -> None:
-    config = RaftConfig(node_id=1, voters=(StaticVoter(1, PLACE),), engine="inline", **SETTINGS)
-    own: RaftClient[bytes] = RaftClient(config, transport=MemoryTransport(MemoryHub(), PLACE))
-    async with asyncio.timeout(PATIENCE_S), own as client:
+    async with asyncio.timeout(PATIENCE_S), alone(engine="inline") as client:
         await client.wait_for_leader()
         with pytest.raises(ConfigError, match="belongs to the event loop"):
             await asyncio.to_thread(asyncio.run, client.close())

@@ -431,6 +431,15 @@ async def test_replicas_that_share_a_user_elect_and_commit() -> None:
         await leader_of(clients.values())
 
 
+async def test_a_replica_without_the_secret_is_not_heard(tmp_path: Path) -> None:
+    ours = SaslConfig(secret_file=secret_file(tmp_path))
+    (tmp_path / "other").mkdir()
+    theirs = SaslConfig(secret_file=secret_file(tmp_path / "other", "another secret of another quorum"))
+    async with quorum({1: ours, 2: ours, 3: theirs}) as clients:
+        assert (await leader_of(clients.values())).node_id in (1, 2)
+        assert clients[3].log_end_offset() == 0
+
+
 async def test_a_replica_that_speaks_as_another_is_not_heard(caplog: pytest.LogCaptureFixture) -> None:
     """Three replicas, the third of which logs in as the second: it has a password, and not its own id."""
     passwords = {f"replica-{number}": f"password {number}" for number in (1, 2, 3)}

@@ -14,7 +14,7 @@ from kraftlib.storage.file_log import FileReplicatedLog
 from kraftlib.storage.snapshots.snapshot_files import FileSnapshotSink
 from kraftlib.testing.log_contract import read_all
 from kraftlib.types import OffsetAndEpoch, OffsetRange
-from tests.storage.builders import a_batch, some_batches, store_whole_snapshot
+from tests.storage.builders import a_batch, snapshot_bytes, some_batches, store_whole_snapshot
 from tests.storage.damage.test_repair import (
     BATCHES,
     SIZE,
