@@ -42,8 +42,8 @@ from kraftlib.coordination.messages import (
     Status,
     Transact,
 )
-from kraftlib.coordination.questions import answer, full_state
-from kraftlib.coordination.sessions import RESULTS_MAX, Session
+from kraftlib.coordination.questions import answer, question_of
+from kraftlib.coordination.sessions import NO_ROOM, RESULTS_MAX, Session
 from kraftlib.coordination.state import State
 from kraftlib.errors import ProtocolError
 from kraftlib.runtime.committed import CommittedRecord
@@ -135,7 +135,7 @@ class ServiceMachine(StateMachine):
         session.acknowledge(acknowledged)
         try:
             if number and not session.has_room(2 if isinstance(command.body, Release) else 1):
-                raise RuleError("the session has left too many results unacknowledged")
+                raise RuleError(NO_ROOM)
             result = encode(self._carry_out(session, command, offset))
         except RuleError as error:
             result = encode(Result(status=Status.REFUSED, reason=str(error), offset=offset))
@@ -202,7 +202,7 @@ class ServiceMachine(StateMachine):
         """
         selected, state = decode_selector(selector), self._state
         if since < state.history.start:
-            return Gone(state.applied, encode(full_state(state, selected)))
+            return Gone(state.applied, encode(answer(state, question_of(selected))))
         found = state.history.after(since, selected, most=most)
         return [(offset, encode(Answer(rows=tuple(rows)))) for offset, rows in found]
 

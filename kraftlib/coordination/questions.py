@@ -59,11 +59,6 @@ def _history(state: State, question: Question) -> Answer:
     return Answer(rows=tuple(rows), more=more, gone=question.number < state.history.start)
 
 
-def full_state(state: State, selector: Selector) -> Answer:
-    """Return the first page of the keys of a selector, as they are now; the others are asked for."""
-    return answer(state, question_of(selector))
-
-
 def question_of(selector: Selector) -> Question:
     """Return the question for the keys of a selector."""
     ask = Ask.LOCK if selector.watched == Watched.LOCK else Ask.KEYS

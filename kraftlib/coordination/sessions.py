@@ -17,6 +17,8 @@ RESULTS_MAX = 1_024
 """Results that a session may leave unacknowledged."""
 
 RESULTS_BYTES_MAX = 8 * 1024 * 1024
+NO_ROOM = "the session has left too many results unacknowledged"
+"""The reason of a refusal: the call may be made again, under another number."""
 
 
 @attrs.define

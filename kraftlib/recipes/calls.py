@@ -7,6 +7,7 @@ not keep that half done: see `call_through` and `call_or_undo`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
@@ -15,6 +16,7 @@ from kraftlib.codec.declared import Message
 from kraftlib.coordination.access import Access
 from kraftlib.coordination.commands import decode, encode_command
 from kraftlib.coordination.messages import NONE, Release, Result, Status
+from kraftlib.coordination.sessions import NO_ROOM
 from kraftlib.errors import (
     ClosedError,
     FencedError,
@@ -156,12 +158,10 @@ class Calls:
 
     async def ended_within(self, time_ms: float) -> bool:
         """Wait for this long, or until the session has ended; return whether it has."""
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(time_ms, 1) / 1_000):
                 await self.ended.wait()
-        except TimeoutError:
-            return False
-        return True
+        return self.ended.is_set()
 
     # --- being alive -------------------------------------------------------------------------------------------------
 
@@ -228,7 +228,14 @@ class Calls:
         return task
 
     async def _surely(self, body: Message, number: int | None = None) -> Result | None:
-        """Repeat a call until it is answered; None, if the session ends first. Its number is forgotten then."""
+        """As `_answer`; a call that was not done, for want of room for its result, is made again as another one."""
+        while (result := await self._answer(body, number)) is not None and result.reason == NO_ROOM:
+            number = None
+            await self.ended_within(self.ttl_ms / RENEWALS)
+        return result
+
+    async def _answer(self, body: Message, number: int | None = None) -> Result | None:
+        """Repeat a call until it is answered; None, if the session ends first. Its number is forgotten."""
         own = self.reserve() if number is None else number
         try:
             while not self.ended.is_set():
@@ -242,15 +249,10 @@ class Calls:
         finally:
             self.forget(own)
 
-    async def _release(self, number: int) -> None:
-        """End the bid of a call, and if the call has not come yet, see to it that it is not applied."""
-        while (result := await self._surely(Release(number=number))) and result.status == Status.REFUSED:
-            await self.ended_within(self.ttl_ms / RENEWALS)  # too many results are not acknowledged
-
     async def _undo(self, body: Message, number: int, undo: Callable[[Result], Message | None]) -> None:
         """Undo a call. It is released first: so when it is repeated, it has its first result, or was never applied."""
-        await self._release(number)
-        result = await self._surely(body, number)
+        await self._answer(Release(number=number))  # one attempt: no room is made before `number` is forgotten
+        result = await self._answer(body, number)
         command = undo(result) if result is not None and result.status == Status.OK else None
         if command is not None:
             await self._surely(command)
@@ -263,7 +265,7 @@ class Calls:
         The caller may be cancelled meanwhile: a live session keeps no bid that is not needed.
         """
         self.forget(number)
-        task = self._start(self._release(number))
+        task = self._start(self._surely(Release(number=number)))
         invalid = asyncio.ensure_future(self.wait_invalid())
         try:
             await asyncio.wait([task, invalid], return_when=asyncio.FIRST_COMPLETED)

@@ -244,7 +244,7 @@ async def _next_put(session: Session, prefix: str, since: Offset, *, or_deleted:
     async with contextlib.aclosing(session.watch(selector, since)) as watch:
         async for changes in watch:
             if changes.full or any(
-                _is_put(row) or (or_deleted and row.name.startswith(or_deleted)) for row in changes.rows
+                row.event == Event.PUT or (or_deleted and row.name.startswith(or_deleted)) for row in changes.rows
             ):
                 return
 
@@ -258,7 +258,3 @@ def _put_back(taken: Result) -> Transact | None:
     if item.value is None:
         return None
     return Transact(then=(Operation(do=Do.PUT, key=item.key, value=item.value),))
-
-
-def _is_put(row: Answer.Row) -> bool:
-    return row.event == Event.PUT

@@ -8,6 +8,7 @@ import pytest
 
 from kraftlib.coordination.access import Done
 from kraftlib.coordination.messages import Do, Transact
+from kraftlib.coordination.sessions import NO_ROOM
 from kraftlib.errors import (
     ClosedError,
     OutcomeUnknownError,
@@ -19,7 +20,7 @@ from kraftlib.errors import (
 from kraftlib.recipes.calls import CALLS_MAX
 from kraftlib.recipes.face import Recipes
 from kraftlib.recipes.session import Session, SessionState
-from tests.recipes.world import Silent, Troubled, clients
+from tests.recipes.world import Late, Silent, Troubled, cancelled_in_between, clients
 
 ADD = Transact(then=(Transact.Operation(do=Do.ADD, key="n", delta=1),))
 
@@ -195,6 +196,52 @@ async def test_the_time_for_room_is_part_of_the_time_for_the_call() -> None:
             session.forget(number)
         await call
         assert given[-1] <= 19_971
+
+
+async def fill(session: Session) -> int:
+    """Leave so much unacknowledged that there is no room for more; return the number that holds all that up."""
+    held = session.reserve()
+    await session.call(Transact(then=(Transact.Operation(do=Do.PUT, key="much", value=bytes(900_000)),)))
+    read = Transact(then=(Transact.Operation(do=Do.GET, key="much"),) * 4)
+    for _ in range(3):
+        await session.call(read)
+    return held
+
+
+async def test_what_found_no_room_is_done_when_there_is_room() -> None:
+    async with asyncio.timeout(20), clients(1, ttl_ms=600) as (_, [kraft]):
+        party, session = kraft.party("p"), await kraft.session()
+        membership = await party.acquire()
+        held = await fill(session)
+        with pytest.raises(RefusedError, match=NO_ROOM):
+            await membership.end()
+        await session.call_beside(ADD)
+        session.forget(held)
+        await session.settle()
+        assert await party.members() == []
+        assert (await session.call(ADD)).items[0].value == b"2"
+
+
+async def test_a_rule_that_is_broken_is_an_answer() -> None:
+    async with asyncio.timeout(20), clients(1) as (_, [kraft]):
+        session = await kraft.session()
+        replace = Transact(then=(Transact.Operation(do=Do.REPLACE, key="none", value=b"x"),))
+        with pytest.raises(RefusedError, match="no key"):
+            await session.call_through(replace)
+        await session.settle()
+
+
+async def test_as_many_callers_as_there_may_be_leave_at_once_and_the_session_goes_on() -> None:
+    access = Late()
+    async with asyncio.timeout(60), clients(1, access=access, ttl_ms=600) as (_, [kraft]):
+        session, queue = await kraft.session(), kraft.queue("q")
+        for number in range(CALLS_MAX):
+            await queue.put(b"%d" % number)
+        async with cancelled_in_between(access):
+            await asyncio.gather(*[queue.get() for _ in range(CALLS_MAX)])
+        await session.settle()
+        assert len(access.keys("queue/q/")) == CALLS_MAX
+        assert [await queue.get() for _ in range(CALLS_MAX)] == [b"%d" % number for number in range(CALLS_MAX)]
 
 
 async def test_a_session_that_is_over_says_so() -> None:
