@@ -10,7 +10,6 @@ from kraftlib.coordination.arguments import OFFSET_MAX, check_consistency, check
 from kraftlib.coordination.messages import (
     NONE,
     OPERATIONS_MAX,
-    Answer,
     Ask,
     Do,
     Event,
@@ -22,7 +21,7 @@ from kraftlib.coordination.messages import (
 from kraftlib.errors import ConfigError, TermLostError
 from kraftlib.recipes.session import Session
 from kraftlib.recipes.sessions import SharedSession, scope
-from kraftlib.types import Offset, new_uuid, uuid_text
+from kraftlib.types import new_uuid, uuid_text
 
 SIZE_MAX: Final = OPERATIONS_MAX
 """Members of a double barrier."""
@@ -74,7 +73,7 @@ class Barrier:
     async def wait(self) -> None:
         """Return once it is open."""
         session = await self._sessions.get()
-        await until(session, self._key, prefix=False, there=False)
+        await until_gone(session, self._key, prefix=False)
 
 
 class DoubleBarrier:
@@ -102,7 +101,7 @@ class DoubleBarrier:
         session = await self._sessions.get()
         while not await self._join(session):
             # The round before this is about to end.
-            await until(session, self._members, prefix=True, there=False)
+            await until_gone(session, self._members, prefix=True)
             await self._next_round(session)
         try:
             while not await self._complete(session):
@@ -170,20 +169,16 @@ class DoubleBarrier:
             raise ConfigError(f"{self.name!r} was not entered by this object: there is nothing to leave")
         session = await self._sessions.get()
         await session.call_through(self._withdrawal())
-        await until(session, self._members, prefix=True, there=False)
+        await until_gone(session, self._members, prefix=True)
         await self._next_round(session)
 
 
-async def until(session: Session, name: str, *, prefix: bool, there: bool) -> tuple[Offset, Answer]:
-    """Wait until there is a key of that name, or with that prefix; or none. Return what there is, and its offset."""
+async def until_gone(session: Session, name: str, *, prefix: bool) -> None:
+    """Wait until there is no key of that name, or with that prefix."""
     question = Question(ask=Ask.KEYS, name=name, prefix=prefix, most=1)
-    offset, answer = await session.ask(question)
-    if bool(answer.rows) == there:
-        return offset, answer
     selector = Selector(watched=Watched.PREFIX if prefix else Watched.KEY, name=name)
+    offset, answer = await session.ask(question)
     async with contextlib.aclosing(session.watch(selector, offset)) as watch:
-        async for _ in watch:
-            offset, answer = await session.ask(question)
-            if bool(answer.rows) == there:
-                break
-    return offset, answer
+        while answer.rows:
+            await anext(watch)
+            _, answer = await session.ask(question)

@@ -62,18 +62,19 @@ class Lock(Holding[Term]):
     async def acquire(self, *, timeout_ms: int | None = None) -> Term:
         """Wait until it is held; `async with` the lock does this, and releases.
 
-        Raises: TimedOutError; SessionEndedError, RefusedError, OutcomeUnknownError. It is not held then.
+        Raises: TimedOutError; SessionEndedError, RefusedError, OutcomeUnknownError. It is not held then, and its bid is
+        withdrawn: a second more is waited for that, and it goes on beside the caller.
         """
         if timeout_ms is not None:
             check_whole_timeout(timeout_ms, least=1)
-        term = await acquire_term(await self._sessions.get(), self._bid, name=self.name, timeout_ms=timeout_ms)
+        term = await acquire_term(self._sessions, self._bid, name=self.name, timeout_ms=timeout_ms)
         ensure(term is not None, f"the bid for {self.name!r} waits, and was over without being granted")
         return cast("Term", term)
 
     async def try_acquire(self) -> Term | None:
         """Hold it if that is possible at once; else return None."""
         bid = attrs.evolve(self._bid, wait=False)
-        return await acquire_term(await self._sessions.get(), bid, name=self.name)
+        return await acquire_term(self._sessions, bid, name=self.name)
 
     async def holders(self) -> list[Holder]:
         """Return those that hold it; linearizable."""

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
+from typing import Final
 
 from kraftlib.coordination.messages import NONE, Acquire, Ask, Event, Question, Selector, Transact, Watched
 from kraftlib.errors import KraftError, SessionEndedError, TermLostError, TimedOutError
 from kraftlib.recipes.calls import RENEWALS
 from kraftlib.recipes.session import Changes, Session
+from kraftlib.recipes.sessions import SharedSession
 from kraftlib.types import Offset
+
+WITHDRAWAL_S: Final = 1.0
+"""The longest time that a caller who gets an error waits for its bid to be withdrawn, which goes on beside it."""
 
 
 class Term:
@@ -108,34 +114,53 @@ class Term:
             self._body.cancel()
 
 
-async def acquire_term(session: Session, bid: Acquire, *, name: str, timeout_ms: int | None = None) -> Term | None:
+async def acquire_term(
+    sessions: SharedSession, bid: Acquire, *, name: str, timeout_ms: int | None = None
+) -> Term | None:
     """Bid, wait until the bid is granted, and return the term; None, if the bid was not to wait.
 
     At any error, cancellation included, the bid is withdrawn. Raises: TimedOutError, if it was not granted in time;
     TermLostError, if another bid of the same owner has replaced it; SessionEndedError, RefusedError,
     OutcomeUnknownError.
     """
-    number, left_ms = await session.reserve_in_time(timeout_ms)
+    loop = asyncio.get_running_loop()
+    deadline = None if timeout_ms is None else loop.time() + timeout_ms / 1_000
+    async with _until(deadline, f"{name!r} was not granted within {timeout_ms} ms"):
+        session = await sessions.get()
+    left_ms = None if deadline is None else max(1, round((deadline - loop.time()) * 1_000))
+    number, left_ms = await session.reserve_in_time(left_ms)
     try:
         result = await session.call(bid, number=number, timeout_ms=left_ms)
         session.forget(number)
         token = result.token
         if token == NONE and not result.waits:
             return None
-        if token == NONE:
-            try:
-                async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1_000):
-                    token = await bid_reaches(Event.GRANTED, session, bid.lock, result.offset, result.offset)
-            except TimeoutError:
-                raise TimedOutError(f"{name!r} was not granted within {timeout_ms} ms") from None
-        if not session.is_valid():
-            await session.renew()  # to win is to be alive in the same state, and not to be replaced meanwhile
-            if not await bid_stands(session, bid.lock, result.offset):
-                raise TermLostError(f"the bid for {name!r} is over: another one of the same owner has replaced it")
+        async with _until(deadline, f"{name!r} was not granted within {timeout_ms} ms"):
+            if token == NONE:
+                token = await bid_reaches(Event.GRANTED, session, bid.lock, result.offset, result.offset)
+            if not session.is_valid():
+                await session.renew()  # to win is to be alive in the same state, and not to be replaced meanwhile
+                if not await bid_stands(session, bid.lock, result.offset):
+                    raise TermLostError(f"the bid for {name!r} is over: another one of the same owner has replaced it")
         return Term(session, lock=bid.lock, name=name, number=number, ticket=result.offset, token=token)
     except BaseException:
         if not session.ended.is_set():
-            await session.release(number)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(WITHDRAWAL_S):
+                    await session.release(number)
+        raise
+
+
+@contextlib.asynccontextmanager
+async def _until(deadline: float | None, late: str) -> AsyncIterator[None]:
+    """Cancel the block at the deadline. Raises: TimedOutError, which says what is late."""
+    limit = asyncio.timeout_at(deadline)
+    try:
+        async with limit:
+            yield
+    except TimeoutError:
+        if limit.expired():
+            raise TimedOutError(late) from None
         raise
 
 

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import pytest
 
 from kraftlib.coordination.access import Change, Done
 from kraftlib.coordination.commands import decode_command
 from kraftlib.coordination.messages import Acquire
-from kraftlib.errors import FencedError, KraftError, OutcomeUnknownError, SessionEndedError, TermLostError
+from kraftlib.errors import (
+    FencedError,
+    KraftError,
+    OutcomeUnknownError,
+    SessionEndedError,
+    TermLostError,
+    TimedOutError,
+)
 from kraftlib.recipes.face import Recipes
 from kraftlib.recipes.session import Session
 from kraftlib.recipes.terms import acquire_term
@@ -106,6 +115,44 @@ async def test_a_bid_that_is_cancelled_or_late_is_withdrawn() -> None:
         with pytest.raises(asyncio.CancelledError):
             await waiting
         assert len(access.bids("lock/x")) == 1
+
+
+async def test_a_bid_gets_no_more_than_its_time_though_no_leader_is_found() -> None:
+    """It is withdrawn beside it, as soon as there is one."""
+    async with asyncio.timeout(20), clients(2, ttl_ms=60_000) as (access, [one, two]), one.lock("x"):
+        await two.session()
+        waiting = asyncio.create_task(two.lock("x").acquire(timeout_ms=500))
+        await settled(access, "lock/x", 2)
+        access.reachable.clear()
+        with pytest.raises(TimedOutError, match="'x' was not granted within 500 ms"):
+            await waiting
+        access.reachable.set()
+        await settled(access, "lock/x", 1)
+
+
+async def test_the_time_for_a_bid_includes_that_for_its_session_and_its_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    time_s, passed_s = loop.time, 0.0
+    monkeypatch.setattr(loop, "time", lambda: time_s() + passed_s)
+
+    class Slow(Troubled):
+        async def call(self, command: bytes, *, timeout_ms: int) -> Done:
+            nonlocal passed_s
+            done = await super().call(command, timeout_ms=timeout_ms)
+            if isinstance(decode_command(command).body, Acquire):
+                passed_s += 60
+            return done
+
+    async with asyncio.timeout(150), Slow() as access:
+        kraft = Recipes(access, timeout_ms=60_000)
+        access.reachable.clear()
+        with pytest.raises(TimedOutError, match="'x' was not granted within 50 ms"):
+            await kraft.lock("x").acquire(timeout_ms=50)
+        access.reachable.set()
+        async with kraft.lock("x"):
+            with pytest.raises(TimedOutError, match="'x' was not granted within 60000 ms"):
+                await kraft.lock("x").acquire(timeout_ms=60_000)
+        await kraft.close()
 
 
 async def test_a_bid_whose_outcome_is_unknown_is_withdrawn() -> None:
@@ -222,7 +269,7 @@ async def test_a_bid_that_was_replaced_before_its_answer_came_is_no_term() -> No
     async with Replaced() as access:
         session, other = await Session.open(access, clock_ms=lambda: now), await Session.open(access)
         with pytest.raises(TermLostError):
-            await acquire_term(session, bid, name="x")
+            await acquire_term(SimpleNamespace(get=AsyncMock(return_value=session)), bid, name="x")  # type: ignore[arg-type]
         assert session.is_valid()
         await session.close()
         await other.close()
