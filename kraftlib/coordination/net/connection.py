@@ -18,7 +18,7 @@ from kraftlib.codec.declarations import Message
 from kraftlib.errors import ProtocolError
 from kraftlib.runtime.net.api_versions import ASKED, SERVICE, question, ranges
 from kraftlib.runtime.net.framing import BadFrameError, FrameReader, framed
-from kraftlib.runtime.net.sockets import handshake_trouble, reach
+from kraftlib.runtime.net.sockets import handshake_trouble, on_its_way, reach
 from kraftlib.runtime.net.unix_sockets import dial
 from kraftlib.security.before_login import SaslError
 from kraftlib.security.own_thread import in_own_thread
@@ -64,6 +64,7 @@ class Connection:
         self._lost: LostError | None = None
         self._reading: asyncio.Task[None] | None = None
         self._heard = 0.0
+        self._arrived = 0
 
     @property
     def is_lost(self) -> bool:
@@ -109,8 +110,16 @@ class Connection:
             left_s = max(self._asked[0].sent, self._heard) + silence_s - loop.time()
             if left_s <= 0:
                 self.lose(f"no answer within {silence_s:.1f} s")
-            await asyncio.wait((asked.answer,), timeout=left_s)
+            if not (await asyncio.wait((asked.answer,), timeout=min(left_s, silence_s / 6)))[0]:
+                self._look()
         return cast(M, asked.answer.result())
+
+    def _look(self) -> None:
+        """Take bytes of requests that arrive for a sign of life: on a slow line, a large one takes its time."""
+        waiting, arrived = on_its_way(self._writer.get_extra_info("socket"))
+        if waiting and arrived > self._arrived:
+            self._heard = asyncio.get_running_loop().time()
+        self._arrived = arrived
 
     def lose(self, reason: str) -> None:
         """Break it off: all that wait get a LostError."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import fcntl
 import ipaddress
 import socket
+import sys
+import termios
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +28,9 @@ DEAD_PEER_MS: Final = 30_000
 three probes. The request timeout notices a silent leader long before; this frees what is left."""
 
 DEFER_S: Final = 1
+
+_ACKED_BYTES: Final = slice(120, 128)
+"""The place of `tcpi_bytes_acked` in Linux's `struct tcp_info`."""
 
 
 async def bind(listen: Endpoint, *, encrypted: bool, insecure: bool) -> socket.socket:
@@ -96,6 +102,16 @@ def tune(connection: socket.socket) -> None:
             # The connection may be gone already, and then its owner hears of it in the usual way.
             with contextlib.suppress(OSError):
                 connection.setsockopt(level, option, value)
+
+
+def on_its_way(connection: Any) -> tuple[int, int]:
+    """Return how many bytes are not acknowledged yet, and how many are; zeros, where the system does not tell."""
+    try:
+        waiting = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4))
+        known = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKED_BYTES.stop)
+    except (AttributeError, OSError, ValueError):  # it may be closed by now
+        return 0, 0
+    return int.from_bytes(waiting, sys.byteorder), int.from_bytes(known[_ACKED_BYTES], sys.byteorder)
 
 
 def connected(endpoint: Endpoint, timeout_s: float) -> socket.socket:

@@ -18,7 +18,9 @@ from kraftlib.errors import RefusedError
 from kraftlib.runtime.net.api_versions import ASKED, SERVICE
 from kraftlib.runtime.net.framing import FrameReader, framed
 from kraftlib.security.access import AccessConfig
+from kraftlib.security.contexts import server_context
 from kraftlib.security.sasl import SaslConfig
+from kraftlib.security.tool_context import tool_context
 from kraftlib.types import Endpoint, parse_endpoint
 from kraftlib.wire.frames import decode_request, encode_response
 from kraftlib.wire.messages.api_versions import ApiVersionsResponse
@@ -173,6 +175,38 @@ async def test_a_server_whose_answer_comes_slowly_is_not_given_up() -> None:
         connection = await connected_to(place, tls=None, sasl=None, timeout_s=20)
         assert (await connection.ask(CallRequest(command=b"x"), CallResponse, silence_s=2.0)).offset == 7
         await connection.close()
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+async def test_a_large_request_on_a_slow_line_is_no_silence(tmp_path: Path, *, encrypted: bool) -> None:
+    """It takes longer to arrive than a replica may be silent."""
+    authority = Authority(tmp_path)
+    files = authority.files("1", authority.issue("kraft://ways/1"))
+    context = server_context(files) if encrypted else None
+    size, step = 4_000_000, 400_000
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1_000)
+        writer.write(framed(encode_response(versions(), version=ASKED, correlation_id=0)))
+        for _ in range(size // step):
+            await asyncio.sleep(0.3)
+            await reader.readexactly(step)
+        writer.write(framed(RIGHT))
+        await reader.read()
+        writer.close()
+
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+        listener.bind(("127.0.0.1", 0))
+        async with await asyncio.start_server(serve, sock=listener, limit=step // 2, ssl=context):
+            place = Endpoint("127.0.0.1", listener.getsockname()[1])
+            tls = tool_context(files) if encrypted else None
+            connection = await connected_to(place, tls=tls, sasl=None, timeout_s=20)
+            asking = connection.ask(CallRequest(command=bytes(size)), CallResponse, silence_s=1.2)
+            assert (await asking).offset == 7
+            with pytest.raises(LostError, match=r"no answer within 1\.2 s"):
+                await connection.ask(CallRequest(command=bytes(size)), CallResponse, silence_s=1.2)
+            await connection.close()
 
 
 @contextlib.asynccontextmanager

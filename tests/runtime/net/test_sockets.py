@@ -1,14 +1,15 @@
-"""Where a transport may listen."""
+"""Where a transport may listen, and what is known of a connection."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 import pytest
 
 from kraftlib.errors import ConfigError
-from kraftlib.runtime.net.sockets import address_text, bind, happens_within, is_loopback
+from kraftlib.runtime.net.sockets import address_text, bind, happens_within, is_loopback, on_its_way
 from kraftlib.types import Endpoint
 
 
@@ -61,3 +62,18 @@ async def test_waiting_for_an_event_ends() -> None:
     assert not await happens_within(event, 0.001)
     event.set()
     assert await happens_within(event, 10)
+
+
+def test_bytes_on_their_way_are_counted_where_the_system_tells() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as ours:
+        theirs, _ = server.accept()
+        ours.sendall(b"x" * 1_000)
+        assert len(theirs.recv(1_000, socket.MSG_WAITALL)) == 1_000
+        waiting, arrived = on_its_way(ours)
+        assert waiting <= 1_000
+        assert not hasattr(socket, "TCP_INFO") or waiting + arrived >= 1_000
+        theirs.close()
+    assert on_its_way(ours) == (0, 0), "it is closed"
+    one, other = socket.socketpair()
+    with one, other:
+        assert on_its_way(one) == (0, 0)
