@@ -9,7 +9,6 @@ Nothing is durable. Sessions and keys expire as they do on a leader.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
@@ -18,16 +17,12 @@ from kraftlib.coordination.arguments import check_bytes, check_consistency, chec
 from kraftlib.coordination.machine import ServiceMachine
 from kraftlib.errors import ClosedError, ConfigError, RefusedError, TimedOutError
 from kraftlib.runtime.committed import CommittedRecord
+from kraftlib.runtime.loop import monotonic_ms
 from kraftlib.types import Epoch, Offset
 from kraftlib.validators import check_whole_timeout
 
 TICK_S: Final = 0.02
 CHANGES_AT_ONCE: Final = 256
-
-
-def monotonic_ms() -> int:
-    """Return the time of the monotonic clock, in ms."""
-    return time.monotonic_ns() // 1_000_000
 
 
 class MemoryAccess:
@@ -43,6 +38,7 @@ class MemoryAccess:
 
     async def __aenter__(self) -> MemoryAccess:
         self._ticking = asyncio.create_task(self._tick())
+        self._ticking.add_done_callback(lambda _: self._wake())
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -75,6 +71,8 @@ class MemoryAccess:
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError("this access is closed")
+        if self._ticking is not None and self._ticking.done():
+            self._ticking.result()  # raises the error of the machine
 
     async def call(self, command: bytes, *, timeout_ms: int) -> Done:
         """Apply a command."""

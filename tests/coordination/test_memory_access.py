@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 
 import pytest
 
 from kraftlib.coordination.access import AtLeast, Change
 from kraftlib.coordination.commands import decode, encode, encode_command
 from kraftlib.coordination.history import CHANGES_MAX
+from kraftlib.coordination.machine import ServiceMachine
 from kraftlib.coordination.memory_access import MemoryAccess
 from kraftlib.coordination.messages import (
     Answer,
@@ -106,6 +108,20 @@ async def test_what_is_not_renewed_expires() -> None:
             access.expire()
         done = await access.call(put("k", 1), timeout_ms=1_000)
         assert decode(Result, done.result).status != 0
+
+
+async def test_the_error_of_a_machine_that_cannot_say_what_is_over_is_met_by_all() -> None:
+    class Broken(ServiceMachine):
+        def due(self, epoch: int, now_ms: int) -> Sequence[bytes]:
+            raise ZeroDivisionError
+
+    async with asyncio.timeout(10), MemoryAccess(Broken()) as access:
+        with pytest.raises(ZeroDivisionError):
+            await anext(access.watch(KEYS, None))
+        with pytest.raises(ZeroDivisionError):
+            await access.call(put("k", 1), timeout_ms=1_000)
+        with pytest.raises(ZeroDivisionError):
+            await access.query(encode(Question(ask=Ask.KEYS)), timeout_ms=1_000)
 
 
 async def test_a_closed_access_ends_its_watches_and_says_so() -> None:
