@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
+import time
 from types import TracebackType
 from typing import Any, Final, TypeVar, cast
 
@@ -59,11 +60,12 @@ class Login:
 class WireClient:
     """One connection, as `login` says: over TLS, or with a password, or both; a Unix socket needs neither.
 
-    Use it in a `with`.
+    Use it in a `with`. An answer is waited for as long as `timeout_s`, however many bytes of it come.
     """
 
     def __init__(self, endpoint: Endpoint, *, timeout_s: float, login: Login | None = None) -> None:
         self._endpoint = endpoint
+        self._timeout_s = timeout_s
         self._correlation_id = 0
         login = login or Login()
         context = None if login.tls is None else tool_context(login.tls)
@@ -109,8 +111,7 @@ class WireClient:
         frame: bytes | None = sasl.start()
         try:
             while frame is not None:
-                self._socket.sendall(_SIZE.pack(len(frame)) + frame)
-                frame = sasl.receive(self._read_frame())
+                frame = sasl.receive(self._answer_to(frame))
         except SaslError as error:
             raise UnreachableError(f"{self._endpoint} cannot be logged in at: {error}") from error
         except OSError as error:
@@ -128,8 +129,7 @@ class WireClient:
         self._correlation_id += 1
         frame = encode_request(request, version=version, correlation_id=self._correlation_id, client_id=CLIENT_ID)
         try:
-            self._socket.sendall(_SIZE.pack(len(frame)) + frame)
-            answer = self._read_frame()
+            answer = self._answer_to(frame)
         except OSError as error:
             raise UnreachableError(f"{self._endpoint} gave no answer: {_reason(error)}") from error
         # A refusal of ApiVersions is always in version 0; its error stands where it always does.
@@ -139,17 +139,23 @@ class WireClient:
             raise RemoteProtocolError(f"{self._endpoint} answers request {correlation_id}, not {self._correlation_id}")
         return message
 
-    def _read_frame(self) -> bytes:
-        head = self._read(_SIZE.size)
+    def _answer_to(self, frame: bytes) -> bytes:
+        deadline = time.monotonic() + self._timeout_s
+        self._socket.settimeout(self._timeout_s)
+        self._socket.sendall(_SIZE.pack(len(frame)) + frame)
+        head = self._read(_SIZE.size, deadline)
         (size,) = _SIZE.unpack(head)
         if not 0 < size <= MAX_FRAME_BYTES:
             what = describe_foreign_bytes(head) or f"a frame of {size} bytes"
             raise RemoteProtocolError(f"{self._endpoint} does not speak Kafka's protocol: it sent {what}")
-        return self._read(size)
+        return self._read(size, deadline)
 
-    def _read(self, size: int) -> bytes:
+    def _read(self, size: int, deadline: float) -> bytes:
         data = bytearray()
         while len(data) < size:
+            if (left_s := deadline - time.monotonic()) <= 0:
+                raise TimeoutError
+            self._socket.settimeout(left_s)
             chunk = self._socket.recv(min(size - len(data), 1024 * 1024))
             if not chunk:
                 raise ConnectionResetError("it closed the connection")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import struct
+import threading
 
 import pytest
 
@@ -62,6 +65,22 @@ def test_a_server_that_says_nothing_is_given_up() -> None:
         pytest.raises(UnreachableError, match="gave no answer"),
     ):
         WireClient(endpoint, timeout_s=10)
+
+
+def test_a_server_whose_answer_never_ends_is_given_up() -> None:
+    """Each part of it comes in time."""
+    given_up = threading.Event()
+
+    def serve(connection: socket.socket) -> None:
+        connection.recv(1_000)
+        with contextlib.suppress(OSError):
+            while not given_up.wait(0.05):
+                connection.sendall(struct.pack(">i", 1_000))
+
+    with raw_server(serve) as endpoint:
+        with pytest.raises(UnreachableError, match="gave no answer: it took too long"):
+            WireClient(endpoint, timeout_s=0.4)
+        given_up.set()
 
 
 def test_a_server_that_speaks_http_is_recognised() -> None:
