@@ -19,6 +19,7 @@ from kraftlib.compat.zookeeper import reader
 from kraftlib.coordination.net.client import connect
 from kraftlib.recipes import kraft
 from kraftlib.recipes.session import Session
+from kraftlib.security.own_thread import in_own_thread
 from kraftlib.wire_client import Login
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ async def _import_etcd(options: argparse.Namespace) -> int:
     from kraftlib.compat.etcd.snapshot import read_snapshot
 
     prefix = options.path or ""
-    source = await asyncio.to_thread(read_snapshot, Path(options.source), prefix)
+    source = await in_own_thread(read_snapshot, Path(options.source), prefix)
     login = login_of(options) or Login()
     options_of_map = {"owner": "import", "ttl_ms": SESSION_MS, "timeout_ms": options.timeout_ms}
     async with kraft.connect(servers_of(options), tls=login.tls, sasl=login.sasl, **options_of_map) as quorum:
@@ -125,7 +126,7 @@ async def _import_etcd(options: argparse.Namespace) -> int:
 async def _main(options: argparse.Namespace, read: Callable[[], Source]) -> int:
     from kraftlib.compat.kazoo.importing import Importer
 
-    source = await asyncio.to_thread(read)  # its mistakes are reported before the quorum is asked
+    source = await in_own_thread(read)  # its mistakes are reported before the quorum is asked
     login = login_of(options) or Login()
     access = connect(servers_of(options), tls=login.tls, sasl=login.sasl)
     async with access:
@@ -137,7 +138,7 @@ async def _main(options: argparse.Namespace, read: Callable[[], Source]) -> int:
             while True:
                 await _step(importer, source)
                 await asyncio.sleep(options.every)
-                source = await asyncio.to_thread(read)
+                source = await in_own_thread(read)
         finally:
             await session.close()
 
@@ -146,7 +147,7 @@ async def _once(importer: Importer, source: Source, read: Callable[[], Source]) 
     for _ in range(STEPS_MAX):
         if await _step(importer, source):
             return 0
-        source = await asyncio.to_thread(read)
+        source = await in_own_thread(read)
     print(
         f"not equal after {STEPS_MAX} steps: ZooKeeper's nodes change meanwhile; stop those who write, or use --every"
     )

@@ -19,6 +19,7 @@ from kraftlib.errors import ConfigError, RemoteProtocolError
 from kraftlib.find_leader import find_leader
 from kraftlib.runtime.client.voter_changes import VoterChangeRequest, addition, change_voters, removal, upgrade
 from kraftlib.runtime.own_requests import NoAnswerError
+from kraftlib.security.own_thread import in_own_thread
 from kraftlib.types import Endpoint, ReplicaKey, parse_endpoint, parse_uuid
 from kraftlib.wire.apis import APIS, ErrorCode
 from kraftlib.wire_client import Login, UnreachableError, WireClient
@@ -47,16 +48,15 @@ def add_arguments(questions: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Have the change done, and say so."""
     servers = servers_of(options)
-    cluster_id = None  # the leader knows its own, and a tool that names none is served
     if options.question == "upgrade":
         change = upgrade(options.kraft_version, timeout_ms=options.timeout_ms)
     else:
         key = ReplicaKey(options.id, parse_uuid(options.directory_id))
         if options.question == "add-voter":
             places = {options.listener: parse_endpoint(options.endpoint)}
-            change = addition(key, places, cluster_id=cluster_id, timeout_ms=options.timeout_ms)
+            change = addition(key, places, cluster_id=None, timeout_ms=options.timeout_ms)  # the leader knows its own
         else:
-            change = removal(key, cluster_id=cluster_id)
+            change = removal(key, cluster_id=None)
     asyncio.run(_see_through(change, servers, options.timeout_ms, login_of(options)))
     if options.output == "json":
         print(json.dumps({"change": options.question, "committed": True}))
@@ -69,7 +69,7 @@ async def _see_through(
     change: VoterChangeRequest, servers: Sequence[Endpoint], timeout_ms: int, login: Login | None
 ) -> None:
     def ask(message: Any) -> asyncio.Future[Any]:
-        return asyncio.ensure_future(asyncio.to_thread(_ask_leader, servers, message, timeout_ms / 1_000, login))
+        return asyncio.ensure_future(in_own_thread(_ask_leader, servers, message, timeout_ms / 1_000, login))
 
     try:
         await change_voters(change, ask=ask, timeout_ms=timeout_ms)

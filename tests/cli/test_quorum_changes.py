@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import socket
+import subprocess
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +18,9 @@ from kraftlib.blocking import RaftClient
 from kraftlib.config import RaftConfig
 from kraftlib.types import Endpoint, uuid_text
 from kraftlib.wire.apis import ApiKey
-from tests.cli.canned import Answer, captured, controller, from_table
+from tests.cli.canned import Answer, captured, controller, from_table, raw_server
 from tests.cli.conftest import Command
+from tests.cli.processes import COMMAND, TIMEOUT_S
 from tests.ports import free_port
 
 SOMEBODY = uuid_text(uuid.UUID(int=7))
@@ -78,6 +83,28 @@ def test_a_leader_that_breaks_off_leaves_it_open(kraftlib: Command) -> None:
 
     assert result.status == 1
     assert "it may have been done" in result.err
+
+
+def test_it_ends_at_once_at_an_interrupt_though_the_leader_is_silent() -> None:
+    asked = threading.Event()
+
+    def silent(connection: socket.socket) -> None:
+        asked.set()
+        connection.settimeout(None)
+        while connection.recv(1_000):
+            pass
+
+    with raw_server(silent) as endpoint:
+        words = ["--id", "2", "--directory-id", SOMEBODY, "--bootstrap", str(endpoint), "--timeout-ms", "600000"]
+        command = [*COMMAND, "quorum", "remove-voter", *words]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as popen:
+            try:
+                assert asked.wait(TIMEOUT_S)
+                popen.send_signal(signal.SIGINT)
+                _, said = popen.communicate(timeout=TIMEOUT_S / 2)
+            finally:
+                popen.kill()
+    assert (popen.returncode, b"it may have been done" in said) == (1, True)
 
 
 @pytest.mark.parametrize(
