@@ -1,19 +1,24 @@
 """Where the leader of a quorum is reached, asked of any replica, ours or Kafka's.
 
-Only the leader answers DescribeQuorum; one that does not lead names the leader in its answer to a Fetch, which is also
-how replicas find each other.
+Only the leader answers DescribeQuorum. One that does not lead names the leader in its answer to DescribeCluster, which
+needs no other role; older controllers of Kafka do so in their answer to a Fetch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from kraftlib.errors import KraftError, RemoteProtocolError
 from kraftlib.types import METADATA_TOPIC, METADATA_TOPIC_ID, Endpoint
-from kraftlib.wire.apis import ErrorCode, error_name
+from kraftlib.wire.apis import ApiKey, ErrorCode, error_name
+from kraftlib.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from kraftlib.wire.messages.fetch import FetchRequest, FetchResponse
 from kraftlib.wire_client import Login, UnreachableError, WireClient
+
+CONTROLLERS: Final = 2
+"""Kind of endpoint in DescribeCluster, version 1 on."""
 
 
 def find_leader(servers: Sequence[Endpoint], *, timeout_s: float, login: Login | None = None) -> Endpoint:
@@ -34,7 +39,7 @@ def find_leader(servers: Sequence[Endpoint], *, timeout_s: float, login: Login |
                 if partition.error_code == ErrorCode.NONE:
                     return endpoint
                 said.append(f"{endpoint} does not lead ({error_name(partition.error_code)})")
-                leader = _leader_by_fetch(client)
+                leader = _leader_in_cluster(client) or _leader_by_fetch(client)
         except KraftError as error:
             said.append(str(error))
         else:
@@ -58,6 +63,15 @@ def only_partition(answer: DescribeQuorumResponse, endpoint: Endpoint) -> Descri
     if len(partitions) != 1:
         raise RemoteProtocolError(f"{endpoint} answers with {len(partitions)} partitions")
     return partitions[0]
+
+
+def _leader_in_cluster(client: WireClient) -> Endpoint | None:
+    """Ask for the controllers, and which of them leads."""
+    if not client.knows(ApiKey.DESCRIBE_CLUSTER):
+        return None
+    answer = client.ask(DescribeClusterRequest(endpoint_type=CONTROLLERS), DescribeClusterResponse)
+    places = {node.broker_id: Endpoint(node.host, node.port) for node in answer.brokers}
+    return places.get(answer.controller_id)
 
 
 def _leader_by_fetch(client: WireClient) -> Endpoint | None:

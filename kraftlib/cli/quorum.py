@@ -1,7 +1,7 @@
 """`kraftlib quorum status`: the leader, and the progress of every replica; of a quorum of ours or of Kafka's.
 
-Only the leader knows (DescribeQuorum). Any replica will do to find it: one that does not lead names the leader in its
-answer to a Fetch, which is also how replicas find each other. The text is that of `kafka-metadata-quorum describe`.
+Only the leader knows (DescribeQuorum). Any replica will do to find it: see `kraftlib.find_leader`. The text is that of
+`kafka-metadata-quorum describe`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import argparse
 import json
 import time
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 import attrs
@@ -19,16 +19,13 @@ from kraftlib.cli import quorum_changes
 from kraftlib.cli.login import add_login_arguments, login_of
 from kraftlib.cli.usage import servers_of
 from kraftlib.errors import RemoteProtocolError
-from kraftlib.find_leader import find_leader, only_partition, question
+from kraftlib.find_leader import CONTROLLERS, find_leader, only_partition, question
 from kraftlib.types import ZERO_UUID, Endpoint, uuid_text
 from kraftlib.wire.apis import ApiKey, ErrorCode, PrivateApiKey, error_name
 from kraftlib.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumResponse
 from kraftlib.wire.messages.state_digest import StateDigestRequest, StateDigestResponse
 from kraftlib.wire_client import Login, UnreachableError, WireClient
-
-CONTROLLERS: Final = 2
-"""Kind of endpoint in DescribeCluster, version 1 on."""
 
 Row = DescribeQuorumResponse.ReplicaState
 

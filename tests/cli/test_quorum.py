@@ -9,9 +9,11 @@ import attrs
 import pytest
 
 from kraftlib.cli.quorum import Description, describe
+from kraftlib.codec.declarations import Message
 from kraftlib.types import METADATA_TOPIC, METADATA_TOPIC_ID, ZERO_UUID, Endpoint
 from kraftlib.wire.apis import ErrorCode
 from kraftlib.wire.frames import RequestHead, encode_response
+from kraftlib.wire.messages.describe_cluster import DescribeClusterResponse
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumResponse
 from kraftlib.wire.messages.fetch import FetchResponse
 from kraftlib.wire.messages.state_digest import StateDigestResponse
@@ -136,16 +138,22 @@ def test_a_static_quorum_has_no_directory_ids(description: Description) -> None:
 # The way to the leader ----------------------------------------------------------------------------
 
 
-def follower(real: Answer, leader: Callable[[], Endpoint | None]) -> Answer:
+def follower(
+    real: Answer, leader: Callable[[], Endpoint | None], *, in_cluster: bool = False, refuses_fetch: bool = False
+) -> Answer:
     """Answer as one who does not lead, and may know who does."""
 
     def answer(head: RequestHead) -> bytes | None:
         if head.api_key == 55:
             refusal = DescribeQuorumResponse.PartitionData(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
             topic = DescribeQuorumResponse.TopicData(topic_name=METADATA_TOPIC, partitions=(refusal,))
-            message: DescribeQuorumResponse | FetchResponse = DescribeQuorumResponse(topics=(topic,))
+            message: Message = DescribeQuorumResponse(topics=(topic,))
         elif head.api_key == 1:
+            if refuses_fetch:
+                return None
             message = not_leader(leader())
+        elif head.api_key == 60:
+            message = controllers(leader() if in_cluster else None)
         else:
             return real(head)
         return encode_response(message, version=head.api_version, correlation_id=head.correlation_id)
@@ -163,6 +171,21 @@ def not_leader(leader: Endpoint | None) -> FetchResponse:
         else (FetchResponse.NodeEndpoint(node_id=2, host=leader.host, port=leader.port, rack=None),)
     )
     return FetchResponse(responses=(topic,), node_endpoints=nodes)
+
+
+def controllers(leader: Endpoint | None) -> DescribeClusterResponse:
+    if leader is None:
+        return DescribeClusterResponse(cluster_id="x", controller_id=-1)
+    row = DescribeClusterResponse.DescribeClusterBroker(broker_id=2, host=leader.host, port=leader.port)
+    return DescribeClusterResponse(cluster_id="x", controller_id=2, brokers=(row,))
+
+
+def test_a_follower_leads_a_tool_that_may_not_fetch_to_the_leader(real: Answer) -> None:
+    """Administrators and clients may not: a replica breaks off the connection."""
+    with controller(real) as leader:
+        answer = follower(real, lambda: leader, in_cluster=True, refuses_fetch=True)
+        with controller(answer) as other:
+            assert describe([other], timeout_s=10).leader_id == 2
 
 
 def test_a_follower_leads_to_the_leader(real: Answer) -> None:
