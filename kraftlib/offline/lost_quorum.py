@@ -47,6 +47,8 @@ class Remains:
     kraft_version: int = 0
     voters: tuple[ReplicaKey, ...] = ()
     """As its log says; empty for a static quorum."""
+    static_voters: tuple[ReplicaId, ...] = ()
+    """As its quorum-state says; empty, if that does not know."""
     has_lost_vote: bool = False
     """It gives no vote before there is a leader, since it may have voted already."""
     damage: str | None = None
@@ -107,7 +109,7 @@ def read_remains(directory: Path) -> Remains:
             election = FileQuorumStateStore(partition, log_epoch=epoch).read()
             return attrs.evolve(
                 remains, end=OffsetAndEpoch(offset=log.end_offset, epoch=epoch), start_offset=log.start_offset,
-                kraft_version=version, voters=voters,
+                kraft_version=version, voters=voters, static_voters=election.static_voters if election else (),
                 has_lost_vote=log.is_doubtful or (election is not None and election.amnesiac),
             )  # fmt: skip
         finally:
@@ -176,6 +178,11 @@ def judge(remains: Sequence[Remains], *, static_voters: Sequence[ReplicaId] = ()
     voters = best.voters or tuple(ReplicaKey(voter) for voter in static_voters)
     if not voters:
         raise ConfigError("the voters of a static quorum stand in the configuration only: name them with --voters")
+    if not best.voters and best.static_voters not in ((), tuple(sorted(static_voters))):
+        raise ConfigError(
+            f"--voters names {sorted(static_voters)}, and node {best.key.id} ran with {list(best.static_voters)}: with"
+            " others, a majority cannot be told from a minority; name the voters in force, those that are lost too"
+        )
     present = tuple(voter for voter in voters if any(voter.matches(one.key) for one in usable))
     unable = [one.key for one in usable if one.has_lost_vote or one.epoch > LAST_EPOCH_TO_STAND_IN]
     highest = max(one.epoch for one in remains)

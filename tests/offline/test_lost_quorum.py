@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import attrs
 import pytest
 
 from kraftlib.errors import ConfigError, DirectoryInUseError
@@ -63,7 +64,16 @@ def test_static_voters_are_known_to_the_configuration_only(tmp_path: Path) -> No
     with pytest.raises(ConfigError, match="name them with --voters"):
         judge([remains])
     assert not judge([remains], static_voters=[1, 2, 3]).has_majority
-    assert judge([remains], static_voters=[1]).has_majority
+    assert judge([attrs.evolve(remains, static_voters=())], static_voters=[1]).has_majority
+
+
+@pytest.mark.parametrize("voters", [[1], [1, 4, 5], [1, 2, 3, 4]])
+def test_static_voters_that_the_best_replica_did_not_run_with_are_refused(tmp_path: Path, voters: list[int]) -> None:
+    """With 1, 4 and 5 for 1, 2 and 3, the replicas 1 and 2 would seem to be a minority."""
+    remains = [read_remains(make_replica(tmp_path / f"{number}", number)) for number in (1, 2)]
+    assert judge(remains, static_voters=[3, 2, 1]).has_majority
+    with pytest.raises(ConfigError, match=r"and node 1 ran with \[1, 2, 3\]"):
+        judge(remains, static_voters=voters)
 
 
 def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
