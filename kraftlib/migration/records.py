@@ -87,7 +87,9 @@ class Translation:
         yield from self._quotas()
         if not self.nodes.is_empty("/latest_producer_id_block"):
             with self.nodes.reading("/latest_producer_id_block") as block:
-                yield ProducerIdsRecord(broker_id=int(block["broker"]), next_producer_id=int(block["block_end"]) + 1)
+                yield ProducerIdsRecord(
+                    broker_id=_whole(block["broker"]), next_producer_id=_whole(block["block_end"], 63) + 1
+                )
         yield from self._rules("/kafka-acl", LITERAL)
         yield from self._rules("/kafka-acl-extended/prefixed", PREFIXED)
         yield from self._tokens()
@@ -107,7 +109,7 @@ class Translation:
             with self.nodes.reading(path) as found:
                 topic_id = parse_uuid(found.get("topic_id", NO_TOPIC_ID))
                 assigned, adding, removing = (
-                    {int(number): tuple(map(int, replicas)) for number, replicas in (found.get(key) or {}).items()}
+                    {int(number): tuple(map(_whole, replicas)) for number, replicas in (found.get(key) or {}).items()}
                     for key in ("partitions", "adding_replicas", "removing_replicas")
                 )
                 if sorted(assigned) != list(range(len(assigned))):
@@ -132,15 +134,15 @@ class Translation:
                 replicas=replicas, isr=replicas, leader_epoch=0, partition_epoch=0, directories=directories, **known
             )
         with self.nodes.reading(path) as state:
-            isr = tuple(map(int, state["isr"]))
+            isr = tuple(map(_whole, state["isr"]))
             if not isr or not {*isr} <= {*replicas}:
                 raise ValueError(f"isr {isr} is not among the replicas {replicas}")
             return PartitionRecord(
                 replicas=replicas,
                 isr=isr,
                 leader=NO_LEADER,
-                leader_recovery_state=int(state.get("leader_recovery_state", 0)),
-                leader_epoch=int(state["leader_epoch"]),
+                leader_recovery_state=_whole(state.get("leader_recovery_state", 0), 8),
+                leader_epoch=_whole(state["leader_epoch"]),
                 partition_epoch=self.nodes.version(path),
                 directories=directories,
                 **known,
@@ -210,11 +212,19 @@ class Translation:
                     owner=owner,
                     requester=unquote(found.get("tokenRequester", owner)),
                     renewers=tuple(map(unquote, found["renewers"])),
-                    issue_timestamp=int(found["issueTimestamp"]),
-                    max_timestamp=int(found["maxTimestamp"]),
-                    expiration_timestamp=int(found["expiryTimestamp"]),
+                    issue_timestamp=_whole(found["issueTimestamp"], 64),
+                    max_timestamp=_whole(found["maxTimestamp"], 64),
+                    expiration_timestamp=_whole(found["expiryTimestamp"], 64),
                     token_id=_text(found["tokenId"]),
                 )
+
+
+def _whole(value: Any, bits: int = 32) -> int:
+    """Return a number that a signed field of so many bits holds."""
+    number = int(value)
+    if number.bit_length() >= bits:
+        raise OverflowError(f"{number} does not fit into {bits} bits")
+    return number
 
 
 def _text(value: Any) -> str:
@@ -229,5 +239,5 @@ def _credential(user: str, mechanism: int, text: str) -> UserScramCredentialReco
     salt, stored_key, server_key = (base64.b64decode(parts[name]) for name in ("salt", "stored_key", "server_key"))
     return UserScramCredentialRecord(
         name=user, mechanism=mechanism, salt=salt, stored_key=stored_key, server_key=server_key,
-        iterations=int(parts["iterations"]),
+        iterations=_whole(parts["iterations"]),
     )  # fmt: skip
