@@ -246,7 +246,8 @@ def _to_lines(sources: Sequence[Path], target: Path, key: str | None) -> int:
         "voters": None if last.voters is None else to_json(last.voters, last.voters.version),
     }
     count = 0
-    partial = target.with_name(f"{target.name}.part")  # the lines have no footer: a file with the right name is whole
+    # The lines have no footer: a file with the right name is whole.
+    partial = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
         with files.storage_errors("write", partial), Bar("converting", base.size) as bar, partial.open("w") as out:
             out.write(json.dumps(head) + "\n")
@@ -256,10 +257,9 @@ def _to_lines(sources: Sequence[Path], target: Path, key: str | None) -> int:
                 bar.advance(len(value))
             out.flush()
             os.fsync(out.fileno())
-        files.rename(partial, target)
-    except BaseException:
+        files.rename_new(partial, target)
+    finally:
         partial.unlink(missing_ok=True)
-        raise
     return count
 
 
@@ -328,7 +328,6 @@ def _write(target: Path, snapshot_id: OffsetAndEpoch, values: Iterator[bytes], b
             count += 1
         writer.freeze()
         sink.freeze()
-    except BaseException:
+    finally:
         sink.abort()
-        raise
     return count

@@ -22,6 +22,7 @@ import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
@@ -141,8 +142,7 @@ def _wanted(partition: Path, newest: OffsetAndEpoch | None) -> list[str]:
     bases = sorted(base for base in map(names.parse_segment_name, files.list_names(partition)) if base is not None)
     start = 0 if newest is None else newest.offset
     # A segment is needed if the next one begins beyond the end of the checkpoint.
-    following = zip(bases, [*bases[1:], None], strict=False)  # no segments, no pairs
-    needed = [base for base, after in following if after is None or after > start]
+    needed = [base for base, after in zip_longest(bases, bases[1:]) if after is None or after > start]
     return [*([names.checkpoint_name(newest)] if newest else []), *map(names.segment_name, needed)]
 
 
@@ -237,7 +237,7 @@ def _pack(work: Path, target: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    files.rename(packed, target)
+    files.rename_new(packed, target)
     files.sync_directory(target.parent)
 
 

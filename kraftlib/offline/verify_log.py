@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import TypeVar
 
@@ -150,7 +151,7 @@ class _Scan:
             self.log.sync_point = note
             self.is_copied = is_of_other_files(partition, note, bases)
             note_known(self.log)
-        for base, after in zip(bases, [*bases[1:], None], strict=False):  # no segments, no pairs
+        for base, after in zip_longest(bases, bases[1:]):
             self._read(base, after)
         doubtful = self.note is None and bool(bases) and _or(True, lambda: should_have_sync_point(partition))
         nothing = Judgement(damaged=(), torn=None, why=None)

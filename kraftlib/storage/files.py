@@ -224,6 +224,22 @@ def rename(old: Path, new: Path) -> None:
         os.replace(old, new)
 
 
+def rename_new(old: Path, new: Path) -> None:
+    """Rename a file to a name that no other has, not even one that was made a moment ago.
+
+    Where the file system has no hard links, the very last moment is not covered. Raises: StorageError.
+    """
+    with storage_errors("rename", old):
+        try:
+            os.link(old, new)
+        except OSError as error:
+            if os.path.lexists(new) or error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP):
+                raise
+            os.rename(old, new)
+        else:
+            os.unlink(old)
+
+
 def remove(path: Path) -> bool:
     """Remove a file and return whether it was there; durable once the directory is synced."""
     with storage_errors("remove", path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,22 @@ def test_lines_are_there_under_their_name_when_they_are_whole(kraftlib: Command,
 
     path.write_bytes(data)
     assert kraftlib("snapshot", "convert", path, tmp_path / "state.jsonl").status == 0
+
+
+def test_lines_replace_no_file_that_has_appeared_meanwhile(
+    kraftlib: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, target, sync = checkpoint(tmp_path, BASE, b"x"), tmp_path / "state.jsonl", os.fsync
+
+    def appears(descriptor: int) -> None:
+        target.write_text("another's")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", appears)
+    result = kraftlib("snapshot", "convert", path, target)
+    assert (result.status, "File exists" in result.err) == (1, True), result.err
+    assert target.read_text() == "another's"
+    assert sorted(tmp_path.iterdir()) == [path, target]
 
 
 def test_lines_that_are_no_text_are_told(kraftlib: Command, tmp_path: Path) -> None:

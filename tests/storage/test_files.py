@@ -18,6 +18,24 @@ def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
+@pytest.mark.parametrize("has_links", [True, False])
+def test_a_new_name_takes_the_place_of_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_links: bool
+) -> None:
+    def no_links(old: Path, new: Path) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    if not has_links:
+        monkeypatch.setattr(os, "link", no_links)
+    for name in ("one", "two"):
+        (tmp_path / name).write_text(name)
+    files.rename_new(tmp_path / "one", tmp_path / "new")
+    with pytest.raises(StorageError):
+        files.rename_new(tmp_path / "two", tmp_path / "new")
+    assert (tmp_path / "new").read_text() == "one"
+    assert sorted(os.listdir(tmp_path)) == ["new", "two"]
+
+
 def test_replacing_leaves_the_new_content_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "state"
     (tmp_path / "state.tmp").write_bytes(b"left over by a crash")
