@@ -126,7 +126,6 @@ NO_TEST_MODULE: Final[dict[str, str]] = {
     "recipes/holding.py": "blocks; tests/recipes/test_terms.py and test_groups.py enter and leave them",
     "recipes/sessions.py": "the session that is shared; tests/recipes/test_session.py",
     "runtime/ports.py": "protocols; the fakes of tests/runtime and the real neighbours keep them",
-    "runtime/client/callers.py": "waiting callers; tests/runtime/client/test_node.py and test_voter_changes.py",
     "runtime/client/lifetime.py": "a part of the client; tests/runtime/client/test_raft_client.py",
     "runtime/client/loop_thread.py": "a part of the client for threads; tests/test_blocking.py",
     "runtime/client/parts.py": "a part of the client; tests/runtime/client/test_arguments.py",

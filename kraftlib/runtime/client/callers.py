@@ -24,7 +24,7 @@ class Callers:
         self._leader_waiters: list[tuple[Epoch, Promise]] = []
         self._snapshot_waiters: dict[int, Promise] = {}
         self._snapshot_numbers = itertools.count()
-        self._work: dict[asyncio.Task[Any], Promise] = {}
+        self._work: dict[Promise, asyncio.Task[Any]] = {}
         """Changes of voters and forwarded appends that are under way."""
         self._ended_by: Callable[[], BaseException] | None = None
         """The error for callers while the node ends; None while it does not."""
@@ -91,10 +91,10 @@ class Callers:
     ) -> None:
         """Settle `promise` with the outcome of `work`, which is cancelled if the node ends or the caller has gone."""
         doing = asyncio.ensure_future(work)
-        self._work[doing] = promise
+        self._work[promise] = doing
 
         def settled(task: asyncio.Task[Any]) -> None:
-            self._work.pop(task)
+            del self._work[promise]
             ended = self._ended_by or (lambda: ClosedError("the caller that asked for it has gone"))
             error = ended() if task.cancelled() else task.exception()
             done(error)
@@ -104,11 +104,11 @@ class Callers:
 
     # --- their end ---------------------------------------------------------------------------------------------------
 
-    def cancel_work_of_gone(self) -> None:
-        """Cancel the work of callers that do not wait any more."""
-        for task, promise in self._work.items():
-            if promise.done():
-                task.cancel()
+    def cancel_work_for(self, promise: Promise) -> None:
+        """Cancel the work of a caller that does not wait any more."""
+        task = self._work.get(promise)
+        if task is not None:
+            task.cancel()
 
     def forget_gone(self) -> None:
         """Forget the callers that do not wait for a leader any more."""
@@ -117,7 +117,7 @@ class Callers:
     def fail(self, error_of: Callable[[], BaseException]) -> None:
         """Settle all promises with an error; those of work once it was cancelled. The first error stands."""
         self._ended_by = self._ended_by or error_of
-        for task in self._work:
+        for task in self._work.values():
             task.cancel()
         waiting = [*(promise for _, promise in self._leader_waiters), *self._snapshot_waiters.values()]
         outcomes: list[Settled] = [(promise, None, error_of()) for promise in waiting]
@@ -129,4 +129,4 @@ class Callers:
     async def finish_work(self) -> None:
         """Wait until work that was cancelled has ended."""
         if self._work:
-            await asyncio.wait(self._work)
+            await asyncio.wait(self._work.values())

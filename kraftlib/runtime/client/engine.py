@@ -139,7 +139,7 @@ class InlineEngine:
         node = self.node
         future: asyncio.Future[Any] = self._create_future()
         function(future)
-        future.add_done_callback(lambda future: node.withdraw() if future.cancelled() else None)
+        future.add_done_callback(lambda future: node.withdraw(future) if future.cancelled() else None)
         return future
 
     async def shutdown(self, timeout_ms: int) -> None:

@@ -330,10 +330,10 @@ class Node:
 
         self.callers.run(promise, append())
 
-    def withdraw(self) -> None:
+    def withdraw(self, promise: Promise) -> None:
         """A waiting caller has gone. Forget all that have, once there may be as many of them as of the others."""
         callers, barriers = self.callers, self.executor.barriers
-        callers.cancel_work_of_gone()
+        callers.cancel_work_for(promise)
         self._gone += 1
         if 2 * self._gone > callers.leader_waiters + len(self.applier.offset_waiters) + len(barriers):
             self._gone = 0

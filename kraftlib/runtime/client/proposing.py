@@ -67,7 +67,7 @@ def engine_future(node: Node, ask: Callable[[EngineFuture], object]) -> EngineFu
     except BaseException:
         future.cancel()
         raise
-    future.add_done_callback(lambda future: node.withdraw() if future.cancelled() else None)
+    future.add_done_callback(lambda future: node.withdraw(future) if future.cancelled() else None)
     return future
 
 

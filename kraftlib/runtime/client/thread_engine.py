@@ -183,7 +183,7 @@ class ThreadEngine:
 
         def done(future: asyncio.Future[Any]) -> None:
             if future.cancelled():
-                self._give(node.withdraw, lambda: None)
+                self._give(lambda: node.withdraw(future), lambda: None)
 
         self._give(run, lambda: self._post(settle, [(future, None, ClosedError("the client is closed"))]))
         future.add_done_callback(done)

@@ -127,7 +127,7 @@ async def test_a_watch_from_now_is_answered_in_time_where_what_is_committed_is_n
         appends=SimpleNamespace(epoch=-1),
         engine_first=SimpleNamespace(future=loop.create_future),
         read_barrier=lambda *_: None,
-        withdraw=lambda: None,
+        withdraw=lambda _: None,
     )
     machine: Any = Restored()
     service = Service(node, machine)
