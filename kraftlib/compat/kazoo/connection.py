@@ -30,6 +30,7 @@ from kazoo.protocol.states import KeeperState
 
 from kraftlib.compat.kazoo.nodes import session_number
 from kraftlib.compat.kazoo.requests import Requests
+from kraftlib.compat.kazoo.trouble import Trouble
 from kraftlib.compat.kazoo.watches import Watches
 from kraftlib.coordination.net.client import ClientAccess
 from kraftlib.errors import (
@@ -222,12 +223,12 @@ class Connection:
     async def _opened(self, access: ClientAccess) -> Session | None:
         client = self._client
         ttl_ms = client._session_timeout
+        trouble = Trouble(client.logger, "no session yet", pause_s=PAUSE_S)
         while not client._stopped.is_set():
             try:
                 session = await Session.open(access, ttl_ms=ttl_ms, owner="kazoo", timeout_ms=max(ttl_ms, CALL_MS))
             except (RefusedError, OutcomeUnknownError) as error:
-                client.logger.warning("no session yet: %s", error)
-                await asyncio.sleep(PAUSE_S)
+                await trouble.pause(error)
                 continue
             client._session_id, client._session_passwd = session_number(session.opened), session.id.bytes
             self._sure.set()

@@ -16,6 +16,7 @@ import attrs
 from kazoo.protocol.states import Callback, EventType, WatchedEvent
 
 from kraftlib.compat.kazoo.nodes import Record, directory, is_creation, record_key
+from kraftlib.compat.kazoo.trouble import Trouble
 from kraftlib.coordination.access import Access, Change
 from kraftlib.coordination.commands import decode, encode
 from kraftlib.coordination.messages import Answer, Event, Selector, Watched
@@ -27,7 +28,7 @@ WATCHES_MAX: Final = 64
 """Of one connection."""
 
 PAUSE_S: Final = 0.5
-"""Before a watch that has failed is begun again."""
+"""Before a watch that has failed is begun again for the first time."""
 
 
 @attrs.frozen
@@ -117,6 +118,7 @@ class Watches:
         return self._client._child_watchers if place.children else self._client._data_watchers
 
     async def _follow(self, place: Place, followed: _Followed, since: Offset, at: int) -> None:
+        trouble = Trouble(self._client.logger, f"the watch of {place.path} is begun again", pause_s=PAUSE_S)
         try:
             while True:
                 try:
@@ -128,9 +130,9 @@ class Watches:
                             if not self._kept(place).get(place.path):
                                 return
                             since = change.offset
+                            trouble.is_over()
                 except KraftError as error:
-                    self._client.logger.warning("the watch of %s is begun again: %s", place.path, error)
-                    await asyncio.sleep(PAUSE_S)
+                    await trouble.pause(error)
         finally:
             self._users[at] -= 1
             if self._places.get(place) is followed:

@@ -13,11 +13,12 @@ import pytest
 from kazoo.protocol.serialization import Create, Delete, SetData
 from kazoo.security import OPEN_ACL_UNSAFE
 
+from kraftlib.compat.kazoo import trouble, watches
 from kraftlib.compat.kazoo.tree import Tree
 from kraftlib.compat.kazoo.watches import WATCHES_MAX, Place, Watches
 from kraftlib.coordination import history
 from kraftlib.coordination.access import Change
-from kraftlib.errors import ClosedError, ConfigError
+from kraftlib.errors import ClosedError, ConfigError, RefusedError
 from kraftlib.recipes.session import Session
 from tests.recipes.world import Troubled
 
@@ -143,6 +144,33 @@ async def test_a_watch_that_fails_is_begun_again_where_it_ended(monkeypatch: pyt
         await w.watch("/a")
         await w.do(SetData("/a", b"1", -1))
         await w.hears(("w", "CHANGED", "/a"))
+
+
+async def test_a_watch_that_fails_again_and_again_says_so_once_and_waits_ever_longer(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    paused: list[float] = []
+    whole = asyncio.sleep
+
+    async def sleep(delay: float) -> None:
+        paused.append(delay)
+        await whole(0)
+
+    monkeypatch.setattr(trouble.asyncio, "sleep", sleep)
+    async with world() as w:
+        await w.do(create("/a"))
+
+        async def watch(selector: bytes, since: int | None) -> AsyncIterator[Change]:
+            raise RefusedError("not for you")
+            yield
+
+        w.access.watch = watch  # type: ignore[method-assign]
+        await w.watch("/a")
+        while paused.count(trouble.PAUSE_MAX_S) < 20:
+            await whole(0)
+    pauses = [pause for pause in paused if pause >= watches.PAUSE_S]
+    assert pauses[:5] == [0.5, 1, 2, 4, 5]
+    assert [record.getMessage() for record in caplog.records] == ["the watch of /a is begun again: not for you"]
 
 
 async def test_where_the_history_is_gone_the_difference_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
