@@ -50,7 +50,11 @@ class Recipes:
         await self._sessions.close()
 
     async def __aenter__(self) -> Recipes:
-        await self._sessions.get()
+        try:
+            await self._sessions.get()
+        except BaseException:
+            await self._sessions.end()  # a session that is opened after this would be renewed for ever
+            raise
         self._sigterm.__enter__()
         return self
 

@@ -255,6 +255,5 @@ def _deletion(key: str) -> Transact:
 
 def _put_back(taken: Result) -> Transact | None:
     item = taken.items[0]
-    if item.value is None:
-        return None
-    return Transact(then=(Operation(do=Do.PUT, key=item.key, value=item.value),))
+    put = Operation(do=Do.PUT, key=item.key, value=item.value or b"")
+    return None if item.value is None else Transact(then=(put,))

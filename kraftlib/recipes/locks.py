@@ -62,8 +62,7 @@ class Lock(Holding[Term]):
     async def acquire(self, *, timeout_ms: int | None = None) -> Term:
         """Wait until it is held; `async with` the lock does this, and releases.
 
-        Raises: TimedOutError; SessionEndedError, RefusedError, OutcomeUnknownError. It is not held then, and its bid is
-        withdrawn: a second more is waited for that, and it goes on beside the caller.
+        Raises: TimedOutError; SessionEndedError, RefusedError, OutcomeUnknownError. It is not held then.
         """
         if timeout_ms is not None:
             check_whole_timeout(timeout_ms, least=1)

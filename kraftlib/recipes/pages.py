@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import attrs
 
@@ -14,14 +14,8 @@ from kraftlib.types import Offset
 
 Row = Answer.Row
 PAGE: Final = 1_000
-
-
-class Asks(Protocol):
-    """The `ask` of a session."""
-
-    def __call__(self, question: Question, consistency: Consistency, /) -> Awaitable[tuple[Offset, Answer]]:
-        """Return the answer, and the offset of the last record that is in it."""
-        ...
+Asks = Callable[[Question, Consistency], Awaitable[tuple[Offset, Answer]]]
+"""The `ask` of a session: it returns the answer, and the offset of the last record that is in it."""
 
 
 def question_after(question: Question, last: Row) -> Question:

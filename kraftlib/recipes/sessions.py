@@ -49,8 +49,12 @@ class SharedSession:
             opening.exception()  # told to those who wait, if there are any
 
     async def close(self) -> None:
-        """End the session."""
+        """End the session for good."""
         self._closed = True
+        await self.end()
+
+    async def end(self) -> None:
+        """End the session; the next caller has another one opened."""
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.wait([self._opening])

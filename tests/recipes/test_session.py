@@ -274,6 +274,21 @@ async def test_a_client_closes_in_time_although_no_quorum_is_reached() -> None:
             await asyncio.wait_for(waiting[1], 10)
 
 
+async def test_a_block_that_is_not_entered_leaves_no_session_behind() -> None:
+    async with asyncio.timeout(20), Troubled() as access:
+        access.reachable.clear()
+        kraft = Recipes(access, ttl_ms=300)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05), kraft:
+                pass
+        tasks = len(asyncio.all_tasks())
+        access.reachable.set()
+        async with kraft:  # it may be tried again
+            assert len(access.machine._state.sessions.live) == 1
+        assert len(asyncio.all_tasks()) == tasks
+        assert not access.machine._state.sessions.live
+
+
 async def test_all_that_wait_for_a_session_get_its_error_and_the_next_one_tries_again() -> None:
     async with Troubled() as access:
         access.reachable.clear()
