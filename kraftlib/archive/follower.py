@@ -8,6 +8,7 @@ and sync what lies between, and begins again. Everything that arrives meanwhile 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
@@ -148,11 +149,22 @@ async def _write_on(
             if not await _first(client.wait_for_offset(progress.end_offset), stopped, ended):
                 return progress
             _refuse_to_vote(client)
-            await asyncio.to_thread(log.write_committed, client.high_watermark() or 0)
-            log.forget_written()
+            await _write(log, client.high_watermark() or 0)
     finally:
         stopped.cancel()
         ended.cancel()
+
+
+async def _write(log: ArchiveLog, high_watermark: Offset) -> None:
+    """Write on a thread. A task that is cancelled waits for it: it might write into a file that was closed by then."""
+    writing = asyncio.ensure_future(asyncio.to_thread(log.write_committed, high_watermark))
+    try:
+        await asyncio.shield(writing)
+        log.forget_written()
+    finally:
+        while not writing.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([writing])
 
 
 async def _first(more: Awaitable[Any], stopped: asyncio.Future[Any], ended: asyncio.Future[None]) -> bool:

@@ -234,7 +234,6 @@ def _check_value(kind: int, key: str, value: str) -> None:
         check_topic_config(key, value)
     elif kind in WORDS:
         check_other_config(kind, key, value)
-    elif not key or len(key) > NAME_MAX or len(value) > VALUE_MAX:
-        raise RefusedError(
-            ErrorCode.INVALID_CONFIG, f"A setting of {len(key)} characters with {len(value)} is too long."
-        )
+    elif not key or len(key) > NAME_MAX or len(value.encode()) > VALUE_MAX:
+        text = f"A setting of {len(key)} characters with {len(value.encode())} bytes is too long."
+        raise RefusedError(ErrorCode.INVALID_CONFIG, text)

@@ -101,9 +101,14 @@ def _check_epochs(broker_id: int, partition: PartitionRecord, wanted: Wanted) ->
 
 
 def _check_isr(context: Context, partition: PartitionRecord, wanted: Wanted, isr: dict[int, int]) -> None:
-    if not set(isr) <= set(partition.replicas) or partition.leader not in isr:
+    recovery = wanted.leader_recovery_state  # of any other number a broker would stop that reads it in the log
+    if (
+        not set(isr) <= set(partition.replicas)
+        or partition.leader not in isr
+        or recovery not in (RECOVERED, RECOVERING)
+    ):
         raise RefusedError(ErrorCode.INVALID_REQUEST)
-    if wanted.leader_recovery_state == RECOVERING and (len(isr) > 1 or partition.leader_recovery_state == RECOVERED):
+    if recovery == RECOVERING and (len(isr) > 1 or partition.leader_recovery_state == RECOVERED):
         raise RefusedError(ErrorCode.INVALID_REQUEST)
     cluster = context.state.cluster
     for broker_id, epoch in isr.items():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from kraftlib.controller.registration import PLACE, RANGE, copies
 from kraftlib.controller.state import ClusterState
 from kraftlib.controller.versions import has_controller_registrations
 from kraftlib.metadata.broker_records import RegisterControllerRecord
@@ -42,18 +43,6 @@ class Announcement:
         return Request(
             controller_id=self._me.controller_id,
             incarnation_id=self._me.incarnation_id,
-            listeners=tuple(
-                Request.Listener(
-                    name=place.name, host=place.host, port=place.port, security_protocol=place.security_protocol
-                )
-                for place in self._me.end_points
-            ),
-            features=tuple(
-                Request.Feature(
-                    name=row.name,
-                    min_supported_version=row.min_supported_version,
-                    max_supported_version=row.max_supported_version,
-                )
-                for row in self._me.features
-            ),
+            listeners=copies(Request.Listener, self._me.end_points, PLACE),
+            features=copies(Request.Feature, self._me.features, RANGE),
         )

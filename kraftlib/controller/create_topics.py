@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
+import attrs
+
 from kraftlib.codec.declarations import Message
 from kraftlib.controller.access_rules import Operation, ResourceType
 from kraftlib.controller.config_values import Source
@@ -242,19 +244,13 @@ def clearing(context: Context, changes: Iterable[Message]) -> list[ClearElrRecor
 
 def _answer(context: Context, topic: Wanted, made: Sequence[Message], in_general: Mapping[str, Config]) -> Created:
     own = {one.name: Config(name=one.name, value=one.value, config_source=Source.TOPIC) for one in topic.configs}
-    head = made[0]
+    topic_id = made[0].topic_id if isinstance(made[0], TopicRecord) else ZERO_UUID
+    answer = Created(name=topic.name, topic_id=topic_id, error_message=None)
     if not context.allows(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name):
-        return Created(
-            name=topic.name,
-            topic_id=head.topic_id if isinstance(head, TopicRecord) else ZERO_UUID,
-            error_message=None,
-            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        )
+        return attrs.evolve(answer, topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     partitions = [record for record in made if isinstance(record, PartitionRecord)]
-    return Created(
-        name=topic.name,
-        topic_id=head.topic_id if isinstance(head, TopicRecord) else ZERO_UUID,
-        error_message=None,
+    return attrs.evolve(
+        answer,
         num_partitions=len(partitions),
         replication_factor=len(partitions[0].replicas),
         configs=tuple({**in_general, **own}.values()),

@@ -3,7 +3,7 @@
 | a broker that is | and asks for | becomes |
 |---|---|---|
 | fenced | shutdown | free to go |
-| fenced | service, and has read its registration | active |
+| fenced | service, has read its registration, and names no directory that has just failed | active |
 | fenced | anything else | fenced |
 | active | a fence | fenced, or free to go, if it asks for shutdown too |
 | active | shutdown | in controlled shutdown, if it leads; else free to go |
@@ -84,7 +84,8 @@ def _next_state(
         return BrokerState.SHUTDOWN_NOW
     if request.want_fence:
         return BrokerState.FENCED
-    if state is BrokerState.FENCED and request.current_metadata_offset < broker.broker_epoch:
+    has_failed = not set(request.offline_log_dirs).isdisjoint(broker.log_dirs)  # it leads nothing there: noted first
+    if state is BrokerState.FENCED and (has_failed or request.current_metadata_offset < broker.broker_epoch):
         return BrokerState.FENCED
     return BrokerState.UNFENCED
 

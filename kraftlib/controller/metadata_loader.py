@@ -79,7 +79,7 @@ class MetadataLoader(Listener):
 def _fold(state: ClusterImage, values: Iterable[Any]) -> None:
     for value in values:
         if isinstance(value, UnknownRecord):
-            state.faults.append(f"metadata record of unknown type {value.api_key}, version {value.version}")
+            state.add_fault(f"metadata record of unknown type {value.api_key}, version {value.version}")
         else:
             state.apply(value)
 

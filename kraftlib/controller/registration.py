@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
+
 from kraftlib.codec.declarations import Message
 from kraftlib.controller.context import Context
 from kraftlib.controller.leadership import leave, lose_records, without
@@ -17,9 +20,24 @@ from kraftlib.wire.messages.controller_registration import (
 )
 from kraftlib.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
+T = TypeVar("T")
+
 RESERVED_DIRECTORY_IDS = 100
+SECURITY_PROTOCOLS: Final = range(4)
+PLACE: Final = ("name", "host", "port", "security_protocol")
+RANGE: Final = ("name", "min_supported_version", "max_supported_version")
 PREVIOUS_EPOCH_SINCE = 3
 """The version from which on a broker says whether it has ended cleanly."""
+
+
+def copies(struct: Callable[..., T], rows: Iterable[object], names: Iterable[str]) -> tuple[T, ...]:
+    """Return rows of one message as rows of another one, with the fields of these names."""
+    return tuple(struct(**{name: getattr(row, name) for name in names}) for row in rows)
+
+
+def _is_place(place: BrokerRegistrationRequest.Listener | ControllerRegistrationRequest.Listener) -> bool:
+    """Whether this is an address: a broker stops that reads another protocol in the log."""
+    return is_host(place.host) and place.security_protocol in SECURITY_PROTOCOLS
 
 
 def register_broker(context: Context, request: BrokerRegistrationRequest, version: int) -> Decision:
@@ -41,20 +59,8 @@ def register_broker(context: Context, request: BrokerRegistrationRequest, versio
             broker_id=request.broker_id,
             incarnation_id=request.incarnation_id,
             broker_epoch=epoch,
-            end_points=tuple(
-                RegisterBrokerRecord.BrokerEndpoint(
-                    name=place.name, host=place.host, port=place.port, security_protocol=place.security_protocol
-                )
-                for place in request.listeners
-            ),
-            features=tuple(
-                RegisterBrokerRecord.BrokerFeature(
-                    name=row.name,
-                    min_supported_version=row.min_supported_version,
-                    max_supported_version=row.max_supported_version,
-                )
-                for row in request.features
-            ),
+            end_points=copies(RegisterBrokerRecord.BrokerEndpoint, request.listeners, PLACE),
+            features=copies(RegisterBrokerRecord.BrokerFeature, request.features, RANGE),
             rack=request.rack,
             fenced=known.fenced if known is not None and is_same else True,
             in_controlled_shutdown=known is not None and is_same and known.in_controlled_shutdown,
@@ -93,8 +99,8 @@ def _check(context: Context, request: BrokerRegistrationRequest) -> None:
         or cluster.owner_of(directories, but=request.broker_id) is not None
     ):
         raise RefusedError(ErrorCode.INVALID_REGISTRATION)
-    # Kafka takes any text and number. Here no host reaches a log or a client that is none, and -1 is no leader.
-    if request.broker_id < 0 or not all(is_host(place.host) for place in request.listeners):
+    # Of ids and hosts Kafka takes any. Here no host reaches a log or a client that is none, and -1 is no leader.
+    if request.broker_id < 0 or not all(map(_is_place, request.listeners)):
         raise RefusedError(ErrorCode.INVALID_REGISTRATION)
     if not any(row.name == METADATA_VERSION for row in request.features):
         raise RefusedError(ErrorCode.INVALID_REGISTRATION)
@@ -120,8 +126,8 @@ def unregister_broker(context: Context, request: UnregisterBrokerRequest, versio
 
 def register_controller(context: Context, request: ControllerRegistrationRequest, version: int) -> Decision:
     """Take note of a controller: admin clients that ask controllers find it so. Its features are not judged."""
-    if not all(is_host(place.host) for place in request.listeners):
-        text = f"controller {request.controller_id} names what is no host"
+    if not all(map(_is_place, request.listeners)):
+        text = f"controller {request.controller_id} names what is no host, or no security protocol"
         return Decision(
             answer=ControllerRegistrationResponse(error_code=ErrorCode.INVALID_REGISTRATION, error_message=text)
         )
@@ -134,19 +140,7 @@ def register_controller(context: Context, request: ControllerRegistrationRequest
         controller_id=request.controller_id,
         incarnation_id=request.incarnation_id,
         zk_migration_ready=request.zk_migration_ready,
-        end_points=tuple(
-            RegisterControllerRecord.ControllerEndpoint(
-                name=place.name, host=place.host, port=place.port, security_protocol=place.security_protocol
-            )
-            for place in request.listeners
-        ),
-        features=tuple(
-            RegisterControllerRecord.ControllerFeature(
-                name=row.name,
-                min_supported_version=row.min_supported_version,
-                max_supported_version=row.max_supported_version,
-            )
-            for row in request.features
-        ),
+        end_points=copies(RegisterControllerRecord.ControllerEndpoint, request.listeners, PLACE),
+        features=copies(RegisterControllerRecord.ControllerFeature, request.features, RANGE),
     )
     return Decision([record], ControllerRegistrationResponse(error_message=""))

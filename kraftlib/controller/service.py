@@ -145,7 +145,7 @@ class MetadataController(StateMachine):
         """Start the replica. Raises: ConfigError, NotFormattedError and what else `RaftClient.start` raises."""
         directory = Path(self._config.directory or "")
         meta = read_meta_properties(directory)
-        if meta is not None:  # else the replica says how to format it
+        if meta is not None and self._controller is None:  # else the replica says what is wrong
             me = self._registration()
             self._announcement = Announcement(me)
             self._controller = QuorumController(
@@ -187,6 +187,8 @@ class MetadataController(StateMachine):
         if self._ticker is not None:
             self._ticker.cancel()
         await self.client.close()
+        self._waiting.clear()  # their connections are closed
+        self._renounce()
 
     async def wait_closed(self) -> None:
         """Wait until it was closed. Raises: ReplicaFailedError, if the replica or the controller stops itself."""
@@ -200,11 +202,22 @@ class MetadataController(StateMachine):
         await self.close()
 
     async def wait_until_active(self, *, timeout_ms: int | None = None) -> None:
-        """Wait until this is the active controller and its first records are committed. Raises: TimeoutError."""
-        async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1_000):
-            while not self._is_ready:
-                self._became_ready.clear()
-                await self._became_ready.wait()
+        """Wait until this is the active controller and its first records are committed.
+
+        Raises: TimeoutError; ClosedError, if it is closed before; ReplicaFailedError, as `wait_closed`.
+        """
+        ended = asyncio.ensure_future(self.wait_closed())
+        ended.add_done_callback(lambda _: self._became_ready.set())
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1_000):
+                while not self._is_ready:
+                    if ended.done():
+                        await ended
+                        raise ClosedError("the controller was closed before it was active")
+                    self._became_ready.clear()
+                    await self._became_ready.wait()
+        finally:
+            ended.cancel()
 
     @property
     def _is_ready(self) -> bool:
@@ -381,6 +394,8 @@ class MetadataController(StateMachine):
         decision = self._pure.tick(now_ms=self._now_ms(), next_offset=self._next_offset())
         try:
             self._carry_out(decision)
+            if not decision.records:
+                self._release()  # a change of voters, behind it, may be what the commit of the records before needs
         except KraftError as error:
             logger.info("controller %d could not act: %s", self._config.node_id, error)
         else:
@@ -442,7 +457,7 @@ class MetadataController(StateMachine):
             return
         if self._own_end:  # else it could not even begin
             logger.info("controller %d is not active any more", self._config.node_id)
-        self._epoch = None
+        self._epoch, self._own_end = None, 0  # no answer waits for records that may never be committed
         self._serde.forget()
         self._pure.deactivate()
         waiting, self._waiting = self._waiting, deque()

@@ -27,8 +27,8 @@ from kraftlib.controller.configs import BROKER, Configs
 from kraftlib.controller.results import RefusedError
 from kraftlib.wire.apis import ErrorCode
 
-VALUE_MAX: Final = 1 << 15
-"""Kafka's bound on a config value, in characters."""
+VALUE_MAX: Final = (1 << 15) - 1
+"""Kafka's bound on a config value; no string in the log has more bytes."""
 
 HOUR_MS: Final = 3_600_000
 MIN_IN_SYNC: Final = "min.insync.replicas"

@@ -114,11 +114,11 @@ class Topics:
 
     def replay_clear_elr(self, record: ClearElrRecord) -> None:
         """Eligible leader replicas are void: of one topic, or of all."""
-        for key, partition in list(self.partitions.items()):
-            is_meant = not record.topic_name or self.topics[key[0]].name == record.topic_name
-            if is_meant and (partition.eligible_leader_replicas or partition.last_known_elr):
-                change = PartitionChangeRecord(eligible_leader_replicas=(), last_known_elr=())
-                self.partitions.put(key, replayed(partition, change))
+        void = PartitionChangeRecord(eligible_leader_replicas=(), last_known_elr=())
+        meant = [self.topics[self.ids[record.topic_name]]] if record.topic_name else self.topics.values()
+        for partition in (one for topic in meant for one in self.of(topic)):
+            if partition.eligible_leader_replicas or partition.last_known_elr:
+                self.partitions.put((partition.topic_id, partition.partition_id), replayed(partition, void))
 
     def snapshot(self, topics: Mapping[UUID, Topic], partitions: Mapping[Key, PartitionRecord]) -> Iterator[Message]:
         """Yield the records of all topics, each followed by its partitions."""

@@ -271,8 +271,8 @@ class Applier:
             feed.next_offset = reader.last_offset + 1  # it has held the reader, and is done with it
         if feed.must_reload:
             feed.must_reload, feed.next_offset = False, None
-        leader = self._leader
-        if leader is not None and feed.is_news(leader) and not self._must_catch_up(feed, leader):
+        leader = self._leader_for(feed)
+        if leader is not None and feed.is_news(leader):
             # Before any record: a listener that led must not take those of the next leader for its own.
             feed.told = leader
             self._guarded(feed, lambda: feed.listener.handle_leader_change(leader))
@@ -285,6 +285,14 @@ class Applier:
         if feed.heals_with == snapshot_id and not feed.is_stopped and not feed.is_loading:
             feed.heals_with, feed.failure, self._waiters.apply_failure = None, None, None
             self._on_healed(snapshot_id)
+
+    def _leader_for(self, feed: Feed) -> LeaderAndEpoch | None:
+        """Return the leader as a listener may know it. An epoch that this replica leads has none until the listener
+        has caught up; that an earlier one is over, it hears at once."""
+        leader = self._leader
+        if leader is None or not self._must_catch_up(feed, leader):
+            return leader
+        return None if feed.told is None else LeaderAndEpoch(None, leader.epoch)
 
     def _must_catch_up(self, feed: Feed, leader: LeaderAndEpoch) -> bool:
         """Whether this replica leads, and this listener was not given all that came before, and the proof of it.

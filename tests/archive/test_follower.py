@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from kraftlib.config import RaftConfig, StaticVoter
 from kraftlib.errors import CorruptBatchError, DirectoryInUseError, KraftError, NotLeaderError, OutcomeUnknownError
 from kraftlib.runtime.client.raft_client import RaftClient
 from kraftlib.runtime.net.memory_transport import MemoryTransport
+from kraftlib.storage import files
 from kraftlib.storage.directory import format_directory
 from kraftlib.types import Endpoint
 from tests.archive.archives import an_archive, log_bytes
@@ -237,3 +239,33 @@ async def test_settings_that_make_no_sense_are_refused(settings: dict[str, objec
     arguments = {"servers": [Endpoint("127.0.0.1", 1)], **settings}
     with pytest.raises(KraftError):
         await follow(an_archive(tmp_path), stop=asyncio.Event(), **arguments)  # type: ignore[arg-type]
+
+
+async def test_who_is_cancelled_amid_a_write_waits_for_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread cannot be stopped: it would write into whatever file has the number of the closed one by then."""
+    began, may_go, write = threading.Event(), threading.Event(), files.write_all_at
+
+    def slow(descriptor: int, parts: Sequence[bytes | memoryview], position: int) -> None:
+        if b"second" in b"".join(parts) and threading.current_thread() is not threading.main_thread():
+            began.set()
+            may_go.wait(PATIENCE_S)
+        write(descriptor, parts, position)
+
+    async with voters(tmp_path) as quorum:
+        archive = an_archive(tmp_path / "archive")
+        following = Following(archive, quorum.servers)
+        await following.reach(await quorum.append(b"first"))
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "write_all_at", slow)
+            end_offset = await quorum.append(b"second")
+            await until(began.is_set)
+            for _ in range(2):
+                following.task.cancel()
+                await asyncio.wait([following.task], timeout=0.05)
+            with pytest.raises(DirectoryInUseError):
+                archive.lock()
+            may_go.set()
+            with pytest.raises(asyncio.CancelledError):
+                await following.task
+        assert describe(archive).ranges[-1].end_offset >= end_offset
+        assert verify(archive).problems == []

@@ -143,3 +143,12 @@ def test_each_resource_stands_alone_except_twins() -> None:
     )
     answer = world.ask(Request(resources=resources))
     assert [row.error_code for row in answer.responses] == [0, 3, 42]
+
+
+@pytest.mark.parametrize(("first", "second"), [("x" * 32_000, "y" * 767), ("\xe9" * 16_000, "\xfc" * 16_000)])
+def test_a_list_that_has_grown_beyond_what_a_record_holds_is_refused(first: str, second: str) -> None:
+    """A string in the log has 32,767 bytes at most."""
+    world = World().with_brokers(1)
+    assert alter(world, BROKER, "", ("log.dirs", APPEND, first)) == 0
+    assert alter(world, BROKER, "", ("log.dirs", APPEND, second)) == ErrorCode.INVALID_CONFIG
+    assert world.state.configs.of(BROKER, "") == {"log.dirs": first}

@@ -65,6 +65,8 @@ def test_the_leader_takes_a_replica_back(version: int) -> None:
         ([1, 3], {}, ErrorCode.INVALID_REQUEST),
         ([2], {}, ErrorCode.INVALID_REQUEST),
         ([1], {"leader_recovery_state": 1}, ErrorCode.INVALID_REQUEST),
+        ([1], {"leader_recovery_state": 2}, ErrorCode.INVALID_REQUEST),
+        ([1], {"leader_recovery_state": -1}, ErrorCode.INVALID_REQUEST),
         ([1, 2], {"epochs": {2: 5}}, ErrorCode.INELIGIBLE_REPLICA),
         ([1, 2], {"topic_id": new_uuid()}, ErrorCode.UNKNOWN_TOPIC_ID),
         ([1, 2], {"partition_index": 7}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),

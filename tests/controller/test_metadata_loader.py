@@ -118,3 +118,12 @@ def test_an_exception_of_a_listener_is_not_hidden() -> None:
 
     with pytest.raises(ValueError, match="mine"):
         MetadataLoader(bad).handle_commit(batch(TopicRecord(name="a", topic_id=new_uuid())))
+
+
+def test_of_many_faults_the_last_ones_are_kept() -> None:
+    """A newer Kafka may write a record that is not known with each change."""
+    loader = MetadataLoader()
+    for number in range(300):
+        loader.handle_commit(batch(bytes([1, 99, number % 100])))
+    assert len(loader.faults) == 100
+    assert "version 99" in loader.faults[-1]

@@ -43,6 +43,8 @@ def test_a_broker_is_registered_fenced_and_its_epoch_is_the_offset_of_its_record
         ({"log_dirs": (directory(1),)}, ErrorCode.INVALID_REGISTRATION),
         ({"broker_id": -1}, ErrorCode.INVALID_REGISTRATION),
         ({"features": ()}, ErrorCode.INVALID_REGISTRATION),
+        ({"listeners": (LISTENER(name="P", host="h", port=9, security_protocol=4),)}, ErrorCode.INVALID_REGISTRATION),
+        ({"listeners": (LISTENER(name="P", host="h", port=9, security_protocol=-1),)}, ErrorCode.INVALID_REGISTRATION),
         ({"listeners": (LISTENER(name="P", host="evil.example\nforged", port=9, security_protocol=0),)}, NO_HOST),
         ({"listeners": (LISTENER(name="P", host="unix:/run/1.sock", port=9, security_protocol=0),)}, NO_HOST),
         (
@@ -111,6 +113,9 @@ def test_controllers_stand_in_the_log_from_3_7_on_whatever_they_support() -> Non
     world.tick()
     answer = world.ask(ControllerRegistrationRequest(controller_id=3))
     assert (answer.error_code, answer.error_message) == (0, "")
+    wrong = ControllerRegistrationRequest.Listener(name="P", host="h", port=9, security_protocol=99)
+    answer = world.ask(ControllerRegistrationRequest(controller_id=4, listeners=(wrong,)))
+    assert answer.error_code == ErrorCode.INVALID_REGISTRATION
     assert sorted(world.state.cluster.controllers) == [1, 3]
 
 

@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from kraftlib.controller.cluster import LOST, UNASSIGNED
+from kraftlib.controller.partitions import NO_LEADER
 from kraftlib.controller.versions import METADATA_VERSION
 from kraftlib.metadata.topic_records import PartitionChangeRecord
 from kraftlib.types import new_uuid
@@ -104,3 +105,17 @@ def test_a_partition_whose_directory_is_back_gets_a_leader_when_any_broker_comes
     assert world.shape("a")[0] == -1
     world.beat(2)
     assert world.shape("a")[0] == 1
+
+
+def test_a_broker_that_comes_back_without_a_directory_leads_nothing_in_it() -> None:
+    """One heartbeat may ask for service and tell of the failure: an election must know of it."""
+    world = World()
+    world.register(1, log_dirs=(directory(1), directory(1, 1)))
+    world.beat(1)
+    world.create("a", assignments=[[1]])
+    assert assign(world, 1, directory(1)) == 0
+    world.beat(1, want_fence=True)
+    assert world.beat(1, offline_log_dirs=(directory(1),)).is_fenced
+    assert not world.beat(1, offline_log_dirs=(directory(1),)).is_fenced
+    assert world.partition("a").leader == NO_LEADER
+    assert world.state.cluster.brokers[1].log_dirs == (directory(1, 1),)

@@ -15,7 +15,7 @@ import pytest
 from kraftlib import Endpoint, RaftConfig
 from kraftlib.codec.declared import write
 from kraftlib.controller import ControllerConfig, MetadataController, format_controller
-from kraftlib.errors import ConfigError, DiskFullError, NotFormattedError
+from kraftlib.errors import ClosedError, ConfigError, DiskFullError, NotFormattedError
 from kraftlib.runtime.net.transport import Peer
 from kraftlib.storage.bootstrap import InitialController
 from kraftlib.storage.directory import format_directory
@@ -25,6 +25,7 @@ from kraftlib.wire.frames import decode_response, encode_request, encode_respons
 from kraftlib.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from kraftlib.wire.messages.api_versions import ApiVersionsRequest
 from kraftlib.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from kraftlib.wire.messages.controller_registration import ControllerRegistrationRequest
 from kraftlib.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from kraftlib.wire.messages.describe_quorum import DescribeQuorumRequest
 from kraftlib.wire.messages.elect_leaders import ElectLeadersRequest
@@ -399,3 +400,68 @@ async def test_kraft_version_and_other_features_are_raised_in_one_request(tmp_pa
             assert levels.get("metadata.version") == 30
             told = await ask(1, kraft_version=1, group_version=1)
             assert {row.feature: row.error_code for row in told.results} == {"kraft.version": 0, "group.version": 0}
+
+
+async def test_a_controller_that_was_active_sends_brokers_on_at_once(tmp_path: Path) -> None:
+    """Its records may never be committed, and without a quorum nothing else is: no answer waits for that."""
+    (controller,) = formatted(tmp_path, 1)
+    async with controller:
+        active = await until_active([controller])
+        active.handle_request(ORDERS, 7, Peer("here"), lambda answer: None)  # its records are not committed yet
+        register = ControllerRegistrationRequest(controller_id=9)
+        active.handle_request(register, 0, Peer("here"), lambda answer: None)
+        active.leader_changed(LeaderAndEpoch(2, 1_000))
+        answers: list[Any] = []
+        active.handle_request(ORDERS, 7, Peer("here"), answers.append)
+        assert [answer.topics[0].error_code for answer in answers] == [ErrorCode.NOT_CONTROLLER]
+
+
+async def test_a_second_start_is_refused_and_the_controller_goes_on(tmp_path: Path) -> None:
+    (controller,) = formatted(tmp_path, 1)
+    async with controller:
+        active = await until_active([controller])
+        before = picture(active.state)
+        with pytest.raises(ConfigError, match="started once"):
+            await controller.start()
+        assert controller.is_active
+        assert {*before} <= {*picture(controller.state)}
+
+
+async def test_who_waits_for_an_active_controller_hears_that_it_was_closed(tmp_path: Path) -> None:
+    alone, _ = formatted(tmp_path, 2)
+    with pytest.raises(ClosedError):
+        await alone.wait_until_active()
+    async with alone:
+        waiting = asyncio.create_task(alone.wait_until_active())
+        await asyncio.sleep(0)
+    with pytest.raises(ClosedError):
+        await waiting
+    (controller,) = formatted(tmp_path / "one", 1)
+    async with controller:
+        await controller.wait_until_active(timeout_ms=20_000)
+    assert not controller.is_active
+
+
+async def test_a_voter_that_is_gone_is_removed_though_decisions_wait_for_a_commit(tmp_path: Path) -> None:
+    """Of two voters one is gone: nothing is committed, and only its removal helps, which stands behind decisions."""
+    pair = [
+        MetadataController(attrs.evolve(one.client.config, fetch_timeout_ms=30_000)) for one in formatted(tmp_path, 2)
+    ]
+    await asyncio.gather(*(one.start() for one in pair))
+    try:
+        active = await until_active(pair)
+        await active.wait_until_active(timeout_ms=20_000)
+        (other,) = [one for one in pair if one is not active]
+        gone = other.client.key
+        await other.close()
+        for number in (8, 9):  # the first of them is written, and the second waits until that is committed
+            register = ControllerRegistrationRequest(controller_id=number)
+            active.handle_request(register, 0, Peer("here"), lambda answer: None)
+            for _ in range(3):
+                await asyncio.sleep(0)
+        await active.client.remove_voter(gone, timeout_ms=20_000)
+        assert active.is_active
+        async with asyncio.timeout(20):
+            await active.wait_until_active()
+    finally:
+        await asyncio.gather(*(one.close() for one in pair))

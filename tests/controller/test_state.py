@@ -11,7 +11,9 @@ from kraftlib.controller.versions import encoded
 from kraftlib.errors import InvariantError
 from kraftlib.metadata import (
     BeginTransactionRecord,
+    ClearElrRecord,
     EndTransactionRecord,
+    PartitionRecord,
     RemoveTopicRecord,
     TopicRecord,
     decode_record,
@@ -75,3 +77,20 @@ def test_a_record_that_does_not_fit_is_a_fault() -> None:
     state.replay(BeginTransactionRecord())
     with pytest.raises(InvariantError):
         state.replay(BeginTransactionRecord())
+
+
+def test_the_eligible_replicas_of_one_topic_are_voided_without_a_look_at_any_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A request may change min.insync.replicas of ten thousand topics, and each replica does the work."""
+    state = ClusterState()
+    for name, topic_id in (ids := {name: new_uuid() for name in "ab"}).items():
+        state.replay(TopicRecord(name=name, topic_id=topic_id))
+        state.replay(PartitionRecord(partition_id=0, topic_id=topic_id, replicas=(1, 2), eligible_leader_replicas=(2,)))
+    with monkeypatch.context() as patch:
+        patch.setattr(state.topics.partitions, "items", lambda: pytest.fail("it looks at all partitions"))
+        state.replay(ClearElrRecord(topic_name="a"))
+    eligible = {name: state.topics.partitions[ids[name], 0].eligible_leader_replicas for name in ids}
+    assert eligible == {"a": None, "b": (2,)}
+    state.replay(ClearElrRecord(topic_name=""))
+    assert state.topics.partitions[ids["b"], 0].eligible_leader_replicas is None

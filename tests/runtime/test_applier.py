@@ -376,6 +376,33 @@ def test_a_leader_that_is_behind_hears_of_the_next_one_before_it_is_given_a_reco
     assert listener.records[-1] == (2, b"of the next leader")
 
 
+def test_a_leader_that_leads_again_hears_of_it_behind_the_end_of_its_first_epoch(rig: Rig) -> None:
+    """While it holds a reader, another replica leads and writes: those records are not of an epoch of its own."""
+    listener = Holding()
+    rig.applier.register(listener)
+    rig.applier.announce(LeaderAndEpoch(NODE_ID, 1), epoch_start=0)
+    rig.applier.advance(rig.append_control())
+    rig.run()
+    listener.readers[0].close()
+    rig.run()
+    rig.applier.advance(rig.append(b"of epoch 1"))
+    rig.run()
+    rig.applier.leadership_over()
+    rig.applier.announce(LeaderAndEpoch(2, 2), epoch_start=0)
+    rig.append(b"of epoch 2", epoch=2)
+    rig.applier.announce(LeaderAndEpoch(NODE_ID, 3), epoch_start=rig.log.end_offset)
+    rig.applier.advance(rig.append_control(epoch=3))
+    listener.readers[1].close()
+    rig.run()
+    assert (listener.heard, len(listener.readers)) == ([("leader", NODE_ID, 1), ("leader", None, 3)], 3)
+    listener.readers[2].close()
+    rig.run()
+    if len(listener.readers) > 3:
+        listener.readers[3].close()
+        rig.run()
+    assert listener.heard[2:] == [("leader", NODE_ID, 3)]
+
+
 def test_a_listener_stopped_by_a_notice_does_not_keep_it_from_the_others(rig: Rig) -> None:
     broken, other = Broken(), Recorder()
     rig.applier.register(broken)
