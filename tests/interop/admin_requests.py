@@ -477,7 +477,9 @@ class Draw:
             self.there,
             number,
             broker_epoch=self.epoch(number),
-            want_fence=self.chance.random() < 0.3,
+            # A fenced broker that tells of a failure is active at once in Kafka, and here with its next heartbeat.
+            want_fence=self.chance.random() < 0.3
+            or (broker is not None and broker.fenced and "offline_log_dirs" in changes),
             # The session of a broker that was active ends with its shutdown here; Kafka has its next process wait.
             want_shut_down=broker is not None and broker.fenced and self.chance.random() < 0.1,
             current_metadata_offset=self.chance.choice((1 << 40, 1 << 40, 1 << 40, 0)),
