@@ -69,12 +69,14 @@ class Oddities:
     """How likely an answer begins an epoch with other voters than the configured ones."""
     strange_headers: float = 0.0
     """How likely an answer has a sound batch with a header that no log of a quorum has."""
+    other_versions: float = 0.0
+    """How likely a new voter supports other kraft.versions than the others, as one of another release does."""
 
     @classmethod
     def of(cls, seed: int, theme: str) -> Oddities:
         """Draw them."""
-        kinds = ("oddities", "more oddities", "later oddities", "strange oddities")
-        random, more, later, strange = (chance.Random(f"{which} of {theme}/{seed}") for which in kinds)
+        kinds = ("oddities", "more oddities", "later oddities", "strange oddities", "versions")
+        random, more, later, strange, versions = (chance.Random(f"{which} of {theme}/{seed}") for which in kinds)
         return cls(
             random=random,
             moves=random.choice((0.0, 0.0, 0.3)),
@@ -90,7 +92,13 @@ class Oddities:
             mixes_epochs=later.choice((0.0, 0.0, 0.0, 0.5)),
             counts_others=later.choice((0.0, 0.0, 0.02)),
             strange_headers=strange.choice((0.0, 0.0, 0.0, 0.02)),
+            other_versions=versions.choice((0.0, 0.3, 0.8)),
         )
+
+    def versions_of(self, number: int) -> tuple[int, int]:
+        """Return the least and the newest kraft.version that a replica says it supports."""
+        is_other = chance.Random(f"{number} {self.other_versions}").random() < self.other_versions
+        return (1, 2) if is_other else (0, 1)
 
     def is_unproven(self) -> bool:
         """Whether nothing proves of whom the next Fetch is."""

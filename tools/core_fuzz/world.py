@@ -412,7 +412,9 @@ class CoreWorld:
         elif host.core is None:
             self._fail(letter, refused=True)
         elif isinstance(letter.body, ApiVersionsRequest):
-            feature = ApiVersionsResponse.SupportedFeatureKey(name="kraft.version", min_version=0, max_version=1)
+            least, newest = self.oddities.versions_of(host.number)
+            kind = ApiVersionsResponse.SupportedFeatureKey
+            feature = kind(name="kraft.version", min_version=least, max_version=newest)
             host.requests[number := self.next_number()] = letter
             host.answer(number, ApiVersionsResponse(supported_features=(feature,)))
         else:

@@ -386,4 +386,17 @@ MUTANTS: Final = (
         profiles=CORE,
         slow=True,
     ),
+    Mutant(
+        "least-version-is-forgotten",
+        "the log says of each voter that it supports the oldest kraft.version",
+        (
+            Edit(
+                "consensus.voters.VoterSet.to_record",
+                "min_supported_version=voter.min_kraft_version",
+                "min_supported_version=0",
+            ),
+        ),
+        profiles=CORE,
+        slow=True,
+    ),
 )
