@@ -105,7 +105,7 @@ def become_unattached(
             deadline_ms = before.election_deadline_ms
     role = Unattached(leader_id=leader_id, voted_key=voted_key, election_deadline_ms=deadline_ms)
     actions = enter(state, role, epoch, reason)
-    return [*actions, act.AnnounceLeader(LeaderAndEpoch(None, epoch))]
+    return [*actions, act.AnnounceLeader(LeaderAndEpoch(leader_id, epoch))]
 
 
 def become_prospective(state: ReplicaState, reason: str) -> list[Action]:

@@ -244,3 +244,11 @@ def test_the_furthest_epoch_that_is_believed_is_exactly_so_far_away() -> None:
         answered = ask(replica(election=ElectionState(epoch=5)), vote_request(epoch=5 + furthest + beyond)) is not None
 
         assert believed == answered == (beyond == 0)
+
+
+def test_a_leader_that_is_known_by_its_id_alone_is_announced() -> None:
+    """An application would else be told that there is none, and never hear of it."""
+    core = follower(1)
+    actions = become_unattached(core.state, 9, "test", leader_id=3)
+
+    assert actions[-1] == AnnounceLeader(LeaderAndEpoch(3, 9)) == AnnounceLeader(core.leader_and_epoch)

@@ -56,7 +56,7 @@ class Life(Facts):
                 timer = before.timer
             timer = timer or self.election_timer()
         self.enter(Unattached(leader_id=leader_id, voted=voted, timer=timer), epoch)
-        self.due.append(act.AnnounceLeader(LeaderAndEpoch(None, epoch)))
+        self.due.append(act.AnnounceLeader(LeaderAndEpoch(leader_id, epoch)))
 
     def follow(self, epoch: int, leader_id: ReplicaId, endpoints: Endpoints) -> None:
         """Fetch from this leader. A vote of the same epoch is kept."""
