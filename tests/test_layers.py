@@ -136,7 +136,6 @@ NO_TEST_MODULE: Final[dict[str, str]] = {
     "analysis/audit_findings.py": "values; tests/analysis/test_audit_judge.py and test_audit.py",
     "analysis/audit_rows.py": "values; tests/analysis/test_audit_judge.py",
     "testing/draws.py": "a part of a run; tests/testing/test_simulation.py",
-    "testing/watched_core.py": "a part of a process; tests/testing/test_process.py and test_checker.py",
     "testing/fault_parts.py": "what these share; tests/testing/test_faults.py",
     "controller/results.py": "values; the tests of every decision",
     "controller/cluster.py": "a fold; tests/controller/test_state.py, and every test of a decision on brokers",

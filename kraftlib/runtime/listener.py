@@ -61,8 +61,9 @@ class Listener:
     def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
         """Hear of the leader: at most twice an epoch, first without one.
 
-        A leader hears of itself once it was given everything from before its epoch, and of the next epoch before it is
-        given a record of that. No notice says that it resigned: until the next epoch, failed appends and `status()` do.
+        A leader hears of itself once it was given everything from before its epoch and the first record of it, and of
+        the next epoch before it is given a record of that. No notice says that it resigned: until the next epoch,
+        failed appends and `status()` do.
         """
 
     def begin_shutdown(self) -> None:

@@ -43,8 +43,8 @@ def i15_leader_is_news(node: DiskImage, told: LeaderAndEpoch | None, leader: Lea
 def i15_leader_has_caught_up(
     node: DiskImage, leader_id: ReplicaId | None, applied: Offset, epoch_start: Offset | None
 ) -> Complaint:
-    """I15: a leader hears of itself when it was given everything from before its epoch; it never loads a snapshot."""
-    if leader_id != node.key.id or epoch_start is None or applied >= epoch_start:
+    """I15: a leader hears of itself when it was given everything from before its epoch, and the first record of it."""
+    if leader_id != node.key.id or epoch_start is None or applied > epoch_start:
         return None
     return f"a listener of {node.key} hears that it leads at {applied}, the epoch starts at {epoch_start}"
 

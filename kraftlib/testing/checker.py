@@ -23,7 +23,7 @@ from kraftlib.testing import election_invariants as elections
 from kraftlib.testing import invariants as inv
 from kraftlib.testing import list_invariants as lists_of_voters
 from kraftlib.testing import voter_invariants as voter_inv
-from kraftlib.testing.facts import Facts
+from kraftlib.testing.facts import Facts, LogEntry
 from kraftlib.testing.images import is_same
 from kraftlib.testing.trace import Step, Trace
 from kraftlib.testing.violation import Complaint
@@ -260,6 +260,8 @@ class Checker:
             # A leader may have resigned in the very turn in which it won, and opens its epoch all the same.
             follows = state.leader_id != node.key.id
             self.check(inv.s6_full_disk_takes_no_records, node, entry, told=state.disk_full and follows)
+            if leads is not None and not batch.is_control:
+                self._leader_takes(process, entry, state.disk_full)
             if takes_committed_only(state):
                 self.check(inv.i23_committed_records_only_behind_upstreams, facts, node, entry)
             chain.append(entry)
@@ -269,6 +271,16 @@ class Checker:
         if high_watermark is not None and not leads and batches and batches[0].base_offset < high_watermark:
             # A follower learns of commits together with the records, and appends them only now.
             self.check(inv.i6_no_divergence_below_the_high_watermark, facts, node, high_watermark)
+
+    def _leader_takes(self, process: Process, entry: LogEntry, disk_full: bool) -> None:
+        reserve_bytes = process.node.config.disk_reserve_bytes
+        if not disk_full or not reserve_bytes:
+            process.taken_bytes = 0
+            return
+        self.check(
+            inv.s6_full_disk_of_a_leader_takes_its_reserve, process.node, entry, process.taken_bytes, reserve_bytes
+        )
+        process.taken_bytes += entry.batch.size
 
     def truncated(self, process: Process, end_offset: Offset) -> None:
         """The log of a node was cut back."""

@@ -87,6 +87,11 @@ class NodeClock:
         self._base_us = self._timeline.now_us
         self._rate_ppm = rate_ppm
 
+    @property
+    def steady_since_us(self) -> int:
+        """When its speed was set last, in the world's time."""
+        return self._base_us
+
     def now_ms(self) -> int:
         """Milliseconds on this clock."""
         if self._rate_ppm == MILLION:  # most are right, and all are asked all the time

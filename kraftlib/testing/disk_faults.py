@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random as chance
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kraftlib.testing.clock import MILLISECOND
 from kraftlib.testing.fault_parts import spared_voter, start_all
@@ -12,6 +12,10 @@ from kraftlib.testing.process import Ending
 
 if TYPE_CHECKING:
     from kraftlib.testing.world import World
+
+
+APPENDS_THAT_WAIT: Final = 30
+"""Appends that come right before a disk is full: more than a small reserve has room for."""
 
 
 def slow_disk(world: World, random: chance.Random) -> Undo:
@@ -54,6 +58,9 @@ def full_disk(world: World, random: chance.Random) -> Undo | None:
     """Let a disk have only the space that writes under way need; now and then all of them (scenario S6)."""
     one = leader_or_any(world, random)
     nodes = list(world.nodes.values()) if one is None or random.random() < 0.2 else [one]
+    if one is not None and one.leads is not None:
+        for _ in range(APPENDS_THAT_WAIT):
+            world.workload.append_to(one)
 
     def say(full: bool) -> None:
         for node in nodes:

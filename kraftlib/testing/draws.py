@@ -27,6 +27,9 @@ LAGS_SHARE: Final = 0.25
 DIGESTS_SHARE: Final = 0.3
 """Share of the seeds whose replicas compare their states."""
 
+RESERVE_SHARE: Final = 0.5
+"""Share of the seeds whose disks have a small reserve."""
+
 
 def draw_housekeeping(draw: chance.Random, pace: float) -> dict[str, int]:
     """Draw how often replicas look after their logs by themselves: hardly ever in a short run, or all the time."""
@@ -68,6 +71,11 @@ def draw_digests(draw: chance.Random, pace: float, *, odd: bool) -> dict[str, in
     if not odd or draw.random() >= DIGESTS_SHARE:
         return {}
     return {"digest_interval_ms": max(1, round(draw.choice((100, 500, 2_000)) * pace))}
+
+
+def draw_reserve(draw: chance.Random, *, odd: bool) -> dict[str, int]:
+    """Draw how much of a disk is reserved: mostly more than a run writes."""
+    return {"disk_reserve_bytes": draw.choice((400, 2_000, 20_000))} if odd and draw.random() < RESERVE_SHARE else {}
 
 
 def draw_config(draw: chance.Random, pace: float, *, odd: bool) -> dict[str, Any]:

@@ -322,9 +322,28 @@ def l16_core_knows_its_log(node: DiskImage, believed: Mapping[str, object], foun
     return f"the core of {node.key} goes by another log than there is: {different}" if different else None
 
 
+def v13_due_is_done_in_time(node: DiskImage, due_ms: int, is_waiting: bool) -> Complaint:
+    """V13: a replica that nothing holds up does what is due in time."""
+    return f"the core of {node.key} is due at {due_ms} ms and was not called" if is_waiting else None
+
+
 def s6_full_disk_takes_no_records(node: DiskImage, entry: LogEntry, *, told: bool) -> Complaint:
     """S6: a follower that knows of its full disk takes nothing more, and so acknowledges nothing more."""
     return f"{node.key} takes {entry} though it knows that its disk is full" if told else None
+
+
+def s6_full_disk_of_a_leader_takes_its_reserve(
+    node: DiskImage, entry: LogEntry, taken_bytes: int, reserve_bytes: int
+) -> Complaint:
+    """S6: the appends that a leader had accepted when its disk became full fit into the reserve of the disk."""
+    if taken_bytes <= reserve_bytes:
+        return None
+    return f"{node.key} writes {entry} on a full disk, after {taken_bytes} bytes, and its reserve is {reserve_bytes}"
+
+
+def s6_full_leader_refuses(node: DiskImage, number: int, *, told: bool) -> Complaint:
+    """S6: a leader that knows of its full disk accepts no more appends."""
+    return f"{node.key} accepts append {number} though it knows that its disk is full" if told else None
 
 
 def s10_hung_disk_costs_the_leadership(node: DiskImage, stuck_ms: int, limit_ms: int) -> Complaint:
@@ -366,6 +385,7 @@ INVARIANTS: Final[Mapping[str, Sequence[Callable[..., Complaint]]]] = {
         "V6",
         "V9",
         "V10",
+        "V13",
     )
 }
 """Every check of this module and of the other modules of invariants by its id."""

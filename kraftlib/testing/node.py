@@ -213,4 +213,8 @@ class SimulatedNode:
         process = self.process
         if process is None or process.paused:
             raise ConnectionError(f"{self} is down")
-        process.executor.appends.append(values, epoch=epoch, level=level, promise=promise)
+        appends = process.executor.appends
+        if len(values) == 1:  # the way of most appends
+            appends.append_one(values[0], epoch, level, promise)
+        else:
+            appends.append(values, epoch, level, promise)

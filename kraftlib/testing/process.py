@@ -92,6 +92,13 @@ class Process:
         """When each node last fetched from somewhere else than before, or everything, or some of a snapshot."""
         self._fetched_from: dict[int, OffsetAndEpoch] = {}
         self.leads_since_us = 0
+        self.began_us = world.timeline.now_us
+        self.resumed_us = 0
+        """When it went on after its last pause."""
+        self.knows_full = False
+        """Whether it has been told that its disk is full."""
+        self.taken_bytes = 0
+        """Bytes of records that it has written as leader since its disk is full."""
         self.doom: Doom | None = None
         """If set: asked before each action of the core whether this process ends there, and how."""
         self.last_event: ev.Event | None = None
@@ -177,6 +184,7 @@ class Process:
         if not self.paused:
             return
         self.running, self.paused = True, False
+        self.resumed_us = self.world.timeline.now_us
         self.world.trace.add(self.world.timeline.now_us, Step.RESUMED, self.node_id)
         backlog, self._backlog = self._backlog, []
         timers = [call for call in backlog if call[0] == self.loop.fire]
@@ -194,7 +202,11 @@ class Process:
 
     def look_at_space(self) -> None:
         """Do what a replica does every second: look whether its disk is full, or has space again."""
-        self.loop.call_soon(self.executor.look_at_space)
+        self.loop.call_soon(self._look_at_space)
+
+    def _look_at_space(self) -> None:
+        self.executor.look_at_space()
+        self.knows_full = self.node.disk.full
 
     def take_snapshot(self, delay_us: int) -> bool:
         """Write a snapshot of the state machine as it stands, in so much time; return whether there is one to write."""

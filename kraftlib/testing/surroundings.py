@@ -31,6 +31,8 @@ TIMER_LATE_US = 200
 
 LISTENERS: Final = "Applier._turn"
 
+ALARM: Final = "Assembly._timer_fired"
+
 LATE_TURNS: Final = 0.3
 """Share of the turns of the listeners that are late, in a run that has such turns."""
 
@@ -58,6 +60,8 @@ class SimulatedLoop:
         self._timeline = timeline
         self._checker = checker
         self._due = Counter[str]()
+        self.is_alarm = False
+        """Whether the time has come for which the core was asked."""
         self._random = node.random
         self._clock = node.clock
         self.now_ms: Callable[[], int] = node.clock.now_ms
@@ -103,7 +107,9 @@ class SimulatedLoop:
     def fire(self, timer: SimulatedTimer) -> None:
         """The time of a timer has come."""
         if timer.function is not None:
+            self.is_alarm = getattr(timer.function, "__qualname__", "") == ALARM
             timer.function()
+            self.is_alarm = False
 
 
 class SimulatedBackground:

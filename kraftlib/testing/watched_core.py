@@ -11,7 +11,11 @@ from kraftlib.consensus import events as ev
 from kraftlib.consensus.replica import Replica
 from kraftlib.consensus.roles import Role
 from kraftlib.consensus.voters import VoterSet
+from kraftlib.runtime.alarm import ASK_EVERY_MS
+from kraftlib.testing import invariants as inv
+from kraftlib.testing.clock import MILLISECOND
 from kraftlib.testing.judge import BrokenRuleError, Judged
+from kraftlib.testing.surroundings import TIMER_LATE_US
 from kraftlib.types import Epoch, LeaderAndEpoch
 
 if TYPE_CHECKING:
@@ -35,6 +39,8 @@ class WatchedCore:
         self._checker = world.checker
         self._asked_ms = deque[int](maxlen=ASKED_AT_ONCE)
         """When it was asked for its deadline, since the latest one."""
+        self._is_watched = False
+        """Whether a look at its latest deadline is to come."""
 
     def deadline_ms(self) -> int | None:
         """As `Core.deadline_ms`."""
@@ -64,7 +70,34 @@ class WatchedCore:
         if any(isinstance(action, act.QuarantineState) for action in actions):
             process.machine.quarantined()
         self._checker.handled(process)
+        self._watch_deadline()
         return actions if process.doom is None else process.until_doom(actions)
+
+    def _watch_deadline(self) -> None:
+        """See that the core is called when it is due, if nothing happens before.
+
+        It is asked for its deadline at once when it was due just now, else some ms later if it is busy. Where the speed
+        of the clock has changed, a timer may come early or late.
+        """
+        process = self._process
+        is_exact = process.loop.is_alarm and type(process.last_event) is ev.TimeoutReached
+        clock = process.node.clock
+        if (self._is_watched and not is_exact) or clock.steady_since_us > process.began_us:
+            return
+        deadline_ms = self._replica.deadline_ms()
+        if deadline_ms is None:
+            return
+        due_ms = deadline_ms if is_exact else max(deadline_ms, clock.now_ms() + ASK_EVERY_MS)
+        self._is_watched = True
+        state = (process.turns, process.resumed_us, process.node.disk.jobs_done, due_us := clock.world_us(due_ms))
+        self._world.timeline.at(due_us + TIMER_LATE_US + MILLISECOND, self._look_whether_it_waits, due_ms, state)
+
+    def _look_whether_it_waits(self, due_ms: int, before: tuple[int, int, int, int]) -> None:
+        self._is_watched = False
+        process, node = self._process, self._process.node
+        now = (process.turns, process.resumed_us, node.disk.jobs_done, node.clock.world_us(due_ms))
+        is_free = process.running and not process.executor.is_stopped and not node.disk.is_busy
+        self._checker.check(inv.v13_due_is_done_in_time, node, due_ms, is_free and now == before)
 
     def _judged(self, step: Callable[..., list[act.Action]], *arguments: Any) -> list[act.Action]:
         try:

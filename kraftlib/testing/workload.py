@@ -146,6 +146,8 @@ class Workload:
         except KraftError as error:
             call.set_exception(error)
             return None
+        told = process.knows_full and node.disk.full
+        self._world.checker.check(inv.s6_full_leader_refuses, node, number, told=told)
         if not node.config.append_linger_ms:
             self._world.timeline.after(1, self._look_whether_it_waits, call)
         return call

@@ -299,7 +299,7 @@ def test_a_leader_that_does_not_count_a_fetched_piece_of_a_snapshot_breaks_a_rul
         found = next((one for one in runs if isinstance(one, Finding)), None)
 
     assert found is not None
-    assert found.invariant == "RV19"
+    assert found.invariant in ("RV15", "RV19")  # when it is counted, or when the leader resigns
 
 
 def test_a_timer_that_a_flush_does_not_restart_breaks_a_rule_before_it_ends() -> None:

@@ -25,7 +25,7 @@ CASES: list[tuple[Callable[..., Complaint], tuple[Any, ...], tuple[Any, ...]]] =
     (app_inv.i15_listener_hears_committed_only, (facts, NODE, 2, 2), (facts, NODE, 3, 2)),
     (app_inv.i15_listener_hears_committed_only, (facts, NODE, 1, 1), (facts, NODE, 2, 3)),
     (app_inv.i15_listener_never_goes_back, (NODE, 3, 3), (NODE, 3, 2)),
-    (app_inv.i15_leader_has_caught_up, (NODE, 1, 3, 3), (NODE, 1, 2, 3)),
+    (app_inv.i15_leader_has_caught_up, (NODE, 1, 4, 3), (NODE, 1, 3, 3)),
 ]  # fmt: skip
 
 

@@ -11,12 +11,14 @@ from kraftlib.testing.violation import InvariantViolation
 from tests.simulation.mutation import Edit, Mutant, planted
 from tests.testing.worlds import world
 
+CONFIG = {"digest_interval_ms": 200}
+
 
 @pytest.mark.parametrize("name", DRILLS)
 @pytest.mark.parametrize("kraft_version", [0, 1])
 def test_a_healthy_quorum_stands_it(name: str, kraft_version: int) -> None:
     for voters in (1, 3, 5):
-        with world(voters=voters, observers=1, kraft_version=kraft_version) as made:
+        with world(voters=voters, observers=1, kraft_version=kraft_version, config=CONFIG) as made:
             made.run_for(5_000)
             DRILLS[name](made, random.Random(voters))
             made.run_for(5_000)
@@ -36,6 +38,8 @@ def test_a_healthy_quorum_stands_it(name: str, kraft_version: int) -> None:
         ("TRANSFER", Edit("consensus.poll.preferred_successors", "replica_id != wanted", "False")),
         ("NEWS", Edit("consensus.fetch_leader.update_high_watermark", "for parked in role.parked.values():",
                       "for parked in ():")),
+        ("HEAL", Edit("runtime.applier.Applier._machine_loaded", "self._waiters.apply_failure = None, None, None",
+                      "feed.failure = None, None, None")),
     ],
 )  # fmt: skip
 def test_a_quorum_that_does_not_is_found(name: str, edit: Edit) -> None:
@@ -59,6 +63,6 @@ def test_a_leader_whom_a_minority_keeps_is_found() -> None:
 
 def tried(name: str, *, voters: int = 3) -> None:
     for seed in range(12):
-        with world(seed, voters=voters, observers=2) as made:
+        with world(seed, voters=voters, observers=2, config=CONFIG) as made:
             made.run_for(5_000)
             DRILLS[name](made, random.Random(seed))

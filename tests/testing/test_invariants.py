@@ -80,6 +80,8 @@ CASES: list[tuple[Callable[..., Complaint], tuple[Any, ...], tuple[Any, ...]]] =
     (inv.l16_core_knows_its_log, (NODE, {"end": 3}, {"end": 3}), (NODE, {"end": 3}, {"end": 2})),
     (inv.e7_leader_without_listeners_resigns, (NODE, 5, 5), (NODE, 6, 5)),
     (inv.e8_leader_that_gets_nowhere_resigns, (NODE, 5, 5), (NODE, 6, 5)),
+    (inv.s6_full_disk_of_a_leader_takes_its_reserve, (NODE, ENTRIES[0], 400, 400), (NODE, ENTRIES[0], 401, 400)),
+    (inv.v13_due_is_done_in_time, (NODE, 5, False), (NODE, 5, True)),
 ]  # fmt: skip
 
 
@@ -172,6 +174,7 @@ def test_every_invariant_that_is_documented_has_a_check_with_a_docstring() -> No
         "V6",
         "V9",
         "V10",
+        "V13",
     ]
     for number, functions in inv.INVARIANTS.items():
         assert functions, number

@@ -66,7 +66,7 @@ def test_a_workload_appends_while_it_runs() -> None:
 
 
 def test_an_append_that_waits_for_nothing_is_a_violation() -> None:
-    forgets = Edit("runtime.appends.Appends.append", "self._wake()", "pass")
+    forgets = Edit("runtime.appends.Appends.append_one", "self._wake()", "pass")
     with world() as made, planted(Mutant("one", "nobody is woken", (forgets,))):
         leader = made.leader()
         assert leader is not None

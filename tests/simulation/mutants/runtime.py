@@ -170,4 +170,39 @@ MUTANTS: Final = (
         profiles=("swarm", "membership", "network"),
         slow=True,
     ),
+    Mutant(
+        "alarm-after-its-deadline",
+        "a replica that has done what was due asks its core only some ms later when it is due next",
+        (Edit("runtime.alarm.Alarm.fired", "self._asked_ms = NEVER_MS", "self._asked_ms = now_ms"),),
+    ),
+    Mutant(
+        "full-leader-stays",
+        "a leader whose disk is full keeps its office, and writes more than its reserve has room for",
+        (Edit("runtime.executor.Executor.look_at_space", "full and not self.appends.fit_reserve", "False"),),
+        profiles=("disks", "swarm"),
+        slow=True,
+    ),
+    Mutant(
+        "full-leader-accepts",
+        "a leader that knows of its full disk accepts appends",
+        (Edit("runtime.appends.Appends.disk_full", "self._guarded = full or", "self._guarded ="),),
+        profiles=("disks", "swarm"),
+    ),
+    Mutant(
+        "claims-to-lead",
+        "a leader hears of itself before a record of its epoch is committed",
+        (Edit("runtime.applier.Applier._must_catch_up", "<= self._epoch_start", "< self._epoch_start"),),
+    ),
+    Mutant(
+        "healed-in-vain",
+        "a replica whose state was healed serves no reads",
+        (
+            Edit(
+                "runtime.applier.Applier._machine_loaded",
+                "feed.heals_with, feed.failure, self._waiters.apply_failure = None, None, None",
+                "feed.heals_with, feed.failure = None, None",
+            ),
+        ),
+        slow=True,
+    ),
 )
