@@ -9,6 +9,7 @@ from typing import Final
 from kraftlib.types import Endpoint
 from tests.interop.kafka import ACLS, CONFIGS, CONSUMER, PRODUCER, TOPICS, KafkaNode, Output, Release
 from tests.interop.lab import Lab
+from tests.interop.processes import wait_for
 from tests.interop.test_zookeeper import RELEASE, zookeeper
 
 CHROOT: Final = "/kafka"
@@ -110,6 +111,9 @@ class OldCluster:
         self.tool(TOPICS, "--create", "--topic", "clicks.x", "--partitions", 1, "--replication-factor", 1)
         for entity, setting in QUOTAS:
             self.tool(CONFIGS, "--alter", *named(entity), "--add-config", setting)
+            name, words = setting.partition("=")[0], ("--describe", *named(entity))
+            # ZooKeeper has it; the broker that tells of it hears from ZooKeeper.
+            wait_for(name, lambda name=name, words=words: name in self.tool(CONFIGS, *words).out)
         for rule in RULES:
             self.tool(ACLS, "--add", *rule.split())
 
