@@ -8,7 +8,6 @@
     HUNG      the leader's process hangs, and only its silence tells: the vote is not split when the others time out
     TRANSFER  leadership is handed to a voter: it leads, and no other voter stands
     L17       all get requests that are impossible, also from strangers: they are refused and change nothing
-    HEAL      where replicas compare their states, one whose state is wrong is healed, and then serves reads
     NEWS      a commit in a quiet quorum is known everywhere at once (KIP-1166)
 
 Times are bounded by the needs of the links and disks of the world, and not by the timeouts that would hide a mistake.
@@ -35,7 +34,6 @@ from kraftlib.testing.liveness import (
 )
 from kraftlib.testing.process import Ending
 from kraftlib.testing.strangers import ask_the_impossible, call
-from kraftlib.testing.subject import is_incremental
 from kraftlib.testing.workload import Outcome
 
 if TYPE_CHECKING:
@@ -47,9 +45,6 @@ ROUND_TRIPS: Final = 16
 each with its disk, and as much again for one that is split."""
 
 FAILOVERS: Final = 3
-
-HASHES_TO_HEAL: Final = 120
-"""Comparisons of states after which the wrong one is healed."""
 
 Drill = Callable[["World", chance.Random], None]
 
@@ -261,41 +256,6 @@ def news(world: World, random: chance.Random) -> None:
     recoder.one_in = one_in
 
 
-def heal(world: World, random: chance.Random) -> None:
-    """HEAL: the state machine of a follower errs; the replica is healed with a snapshot, and reads as before.
-
-    It must not write its wrong state into a snapshot before that is found.
-    """
-    leader, voters = world.leader(), world.whole_voters()
-    followers = [node for node in voters if node is not leader]
-    interval_ms = (voters[0].config.digest_interval_ms or 0) if voters else 0
-    is_able = interval_ms and len(voters) == len(world.current_voters()) > 2 and not is_incremental(world.subject)
-    if leader is None or not is_able or world.snapshot_interval_records:
-        return
-    node = random.choice(followers)
-    process = node.process
-    if process is None:
-        return
-    process.machine.errs = True
-    world.workload.append_to(leader)
-    limit_ms = 4 * patience_ms(world) + HASHES_TO_HEAL * interval_ms
-
-    def is_well() -> bool:
-        return not (process.machine.errs or process.machine.is_wrong or process.replica.status().quarantines == 0)
-
-    if not world.run_until(is_well, limit_ms):
-        world.violated("HEAL", f"{node} has had a wrong state for {limit_ms} ms")
-        world.raise_violation()
-    until_ms = world.now_ms + patience_ms(world)
-    while world.now_ms < until_ms:
-        world.run_for(interval_ms)
-        read = world.workload.read_from(node)
-        if read is None or (world.run_until(read.done, patience_ms(world)) and not read.failed):
-            return
-    world.violated("HEAL", f"{node} was healed, and serves no read")
-    world.raise_violation()
-
-
 def ask_everybody(world: World, random: chance.Random) -> None:
     """L17, I17: each replica is asked each impossible thing, and by another cluster what would be possible here."""
     for node in world.nodes.values():
@@ -385,7 +345,6 @@ DRILLS: Final[Mapping[str, Drill]] = {
     "FAILOVER": failover,
     "HUNG": hung_leader,
     "TRANSFER": transfer,
-    "HEAL": heal,
     "NEWS": news,
     "L17": ask_everybody,
 }

@@ -33,9 +33,6 @@ from kraftlib.testing.world import ListenerFactory, World
 
 NO_DRILL: Final = "none"
 
-HEALS_SHARE: Final = 0.5
-"""Share of the runs with replicas that compare their states, in which one of them is healed in the end."""
-
 INCREMENTS_SHARE: Final = 0.2
 """Share of the seeds with a state machine that writes increments."""
 
@@ -151,8 +148,6 @@ class Simulation:
         """A minority that is still down when the others must get well already."""
         self.drill = draw.choice(list(DRILLS)) if profile.faults else "E9"
         """The drill for the healthy quorum at the end."""
-        if profile.faults and self._compares_states() and own.random() < HEALS_SHARE:
-            self.drill = "HEAL"
         if self.drill == "V4" and any(node.config.election_priority for node in self.world.nodes.values()):
             self.drill = NO_DRILL  # a wanted voter that hears too few is tried now and then, ever more rarely
         if draw.random() < profile.mixed:
@@ -162,10 +157,6 @@ class Simulation:
             self.drill = NO_DRILL
         self._leaves_some_down = bool(self.nemesis.kinds) and draw.random() < 0.5
         self._draw = draw
-
-    def _compares_states(self) -> bool:
-        world = self.world
-        return not world.snapshot_interval_records and any(n.config.digest_interval_ms for n in world.nodes.values())
 
     def run(self) -> Report:
         """Do all of it. Raises: InvariantViolation."""

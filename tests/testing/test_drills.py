@@ -38,8 +38,6 @@ def test_a_healthy_quorum_stands_it(name: str, kraft_version: int) -> None:
         ("TRANSFER", Edit("consensus.poll.preferred_successors", "replica_id != wanted", "False")),
         ("NEWS", Edit("consensus.fetch_leader.update_high_watermark", "for parked in role.parked.values():",
                       "for parked in ():")),
-        ("HEAL", Edit("runtime.applier.Applier._machine_loaded", "self._waiters.apply_failure = None, None, None",
-                      "feed.failure = None, None, None")),
     ],
 )  # fmt: skip
 def test_a_quorum_that_does_not_is_found(name: str, edit: Edit) -> None:

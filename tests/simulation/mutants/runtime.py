@@ -193,16 +193,4 @@ MUTANTS: Final = (
         "a leader hears of itself before a record of its epoch is committed",
         (Edit("runtime.applier.Applier._must_catch_up", "<= self._epoch_start", "< self._epoch_start"),),
     ),
-    Mutant(
-        "healed-in-vain",
-        "a replica whose state was healed serves no reads",
-        (
-            Edit(
-                "runtime.applier.Applier._machine_loaded",
-                "feed.heals_with, feed.failure, self._waiters.apply_failure = None, None, None",
-                "feed.heals_with, feed.failure = None, None",
-            ),
-        ),
-        slow=True,
-    ),
 )
