@@ -138,8 +138,9 @@ class Simulation:
             workload.values_max = draw.choice((1, 3, 3, 10))
             workload.value_bytes = draw.choice((8, 16, 100, 1_000))
             draws.draw_environment(draw, self.world)
-            if next(iter(self.world.nodes.values())).config.fetch_max_bytes < 10_000:
-                # One batch a round trip is all that goes through then.
+            config = next(iter(self.world.nodes.values())).config
+            if min(config.fetch_max_bytes, config.disk_reserve_bytes // 4) < 10_000:
+                # One batch a round trip is all that goes through then: a leader writes a quarter of its reserve.
                 delay_us, jitter_us = self.world.link_us
                 round_trip_us = 2 * delay_us + jitter_us + self.world.disk_spread_us
                 workload.rate = min(workload.rate, 300_000 / round_trip_us)
