@@ -245,7 +245,8 @@ class Promises:
         found = store.view(host.world.static_voters)
         ours: tuple[object, ...] = (known.start_offset, known.end, known.holes)
         theirs: tuple[object, ...] = (found.start_offset, found.end, found.holes)
-        if not store.is_damaged:  # voter sets may stand in missing records
+        if not store.is_damaged and known.header_offset <= known.end_offset:
+            # Else voter sets may stand in missing records, or were told by the header of a snapshot that is lost since.
             ours += (known.voters.latest, known.kraft_version.latest)
             theirs += (found.voters.latest, found.kraft_version.latest)
         if ours != theirs:
