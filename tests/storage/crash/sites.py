@@ -24,6 +24,9 @@ ELSEWHERE = {
 }
 """Modules whose calls no story needs to reach, and why."""
 
+OF_TOOLS = {"rename_new": "backups and conversions use it, for a file that is whole by then; see its tests"}
+"""Functions of which the same is true."""
+
 
 def call_sites() -> dict[Site, str]:
     """Return every such line, and what is called there."""
@@ -53,7 +56,8 @@ def _helpers() -> frozenset[str]:
 
 
 def _calls(module: ModuleType, helpers: frozenset[str]) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(_tree(module)):
+    parts = [part for part in _tree(module).body if getattr(part, "name", None) not in OF_TOOLS]
+    for node in (node for part in parts for node in ast.walk(part)):
         if isinstance(node, ast.Call) and _is_change(node, helpers):
             yield node.lineno, ast.unparse(node.func)
 
