@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -43,6 +43,23 @@ OF_THREE: Final[Mapping[str, object]] = {
     "log.cleaner.backoff.ms": 100,
 }
 """Properties of three brokers that keep everything three times, and clean at once."""
+
+KINDS: Final = {"ours": (), "Kafka's": (1, 2, 3)}
+"""The controllers of a cluster that are Kafka's, where the two kinds are measured beside each other."""
+
+
+def on_each_kind(
+    lab: Lab, measured: Callable[[Lab, tuple[int, ...]], Mapping[str, object]], note: Callable[[str, object], None]
+) -> None:
+    """Measure on controllers of each kind, one kind after the other, in a room of its own; `note` what it says."""
+    for whose, kafka in KINDS.items():
+        room = Lab(lab.release, lab.home / whose.removesuffix("'s"))
+        room.home.mkdir()
+        try:
+            for name, value in measured(room, kafka).items():
+                note(f"{whose}: {name}", value)
+        finally:
+            room.close(tell=False)
 
 
 class Controller(Process):

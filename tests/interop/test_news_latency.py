@@ -9,12 +9,11 @@ from typing import Final
 
 import pytest
 
-from tests.interop.clusters import Cluster
+from tests.interop.clusters import Cluster, on_each_kind
 from tests.interop.kafka import ACLS, CONFIGS, TOPICS, Output
 from tests.interop.lab import Lab
 from tests.interop.processes import wait_for
 from tests.interop.test_havoc import Record
-from tests.interop.test_produce_latency import KINDS
 
 CHANGES: Final = 15
 KILLS: Final = 3
@@ -28,14 +27,7 @@ AUTHORIZER: Final = {
 @pytest.mark.each_release
 def test_news_of_topics_settings_and_rules(lab: Lab, record_property: Record) -> None:
     """Three controllers of either kind and one broker. At the end active controllers are killed."""
-    for whose, kafka in KINDS.items():
-        room = Lab(lab.release, lab.home / whose.removesuffix("'s"))
-        room.home.mkdir()
-        try:
-            for name, value in measured(room, kafka).items():
-                record_property(f"{whose}: {name}", value)
-        finally:
-            room.close(tell=False)
+    on_each_kind(lab, measured, record_property)
 
 
 def measured(lab: Lab, kafka: tuple[int, ...]) -> dict[str, str]:

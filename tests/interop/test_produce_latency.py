@@ -7,28 +7,20 @@ from typing import Final
 
 import pytest
 
-from tests.interop.clusters import Cluster
+from tests.interop.clusters import Cluster, on_each_kind
 from tests.interop.lab import Lab
 from tests.interop.test_havoc import Record
 from tests.interop.traffic import PARTITIONS, Traffic
 
 KILLS: Final = int(os.environ.get("KRAFTLIB_KILLS", "6"))
 SESSION_MS: Final = 3_000
-KINDS: Final = {"ours": (), "Kafka's": (1, 2, 3)}
 SHARES: Final = {"p50": 0.5, "p99": 0.99, "max": 1.0}
 
 
 @pytest.mark.slow
 def test_acknowledgements_under_kills(lab: Lab, record_property: Record) -> None:
     """Three brokers and two producers on either kind of controllers. With every second one a broker dies, too."""
-    for whose, kafka in KINDS.items():
-        room = Lab(lab.release, lab.home / whose.removesuffix("'s"))
-        room.home.mkdir()
-        try:
-            for name, value in measured(room, kafka).items():
-                record_property(f"{whose}: {name}", value)
-        finally:
-            room.close(tell=False)
+    on_each_kind(lab, measured, record_property)
 
 
 def measured(lab: Lab, kafka: tuple[int, ...]) -> dict[str, int]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
+from typing import Any
 
 import attrs
 
 from kraftlib.records.batch import Batch, encode_batch
 from kraftlib.testing.facts import Chain, Facts
 from kraftlib.testing.images import LostDisk
+from kraftlib.testing.violation import Complaint
 from kraftlib.types import ReplicaKey
 
 
@@ -40,3 +43,11 @@ def image(facts: Facts, number: int, *epochs: int, flushed: int | None = None) -
         node.chain.append(entry)
     node.flushed_offset = len(epochs) if flushed is None else flushed
     return node
+
+
+def assert_complains(function: Callable[..., Complaint], good: tuple[Any, ...], bad: tuple[Any, ...]) -> None:
+    """Expect that an invariant complains of the bad case, briefly, and not of the good one."""
+    assert function(*good) is None
+    complaint = function(*bad)
+    assert complaint is not None
+    assert len(complaint) < 600

@@ -7,9 +7,22 @@ import pytest
 from kraftlib.consensus.state import Read
 from kraftlib.testing import final_checks, liveness
 from kraftlib.testing.violation import InvariantViolation
+from kraftlib.testing.world import World
 from kraftlib.wire.messages.read_barrier import ReadBarrierRequest
 from tests.simulation.mutation import Edit, Mutant, planted
 from tests.testing.worlds import world
+
+
+def write_snapshot(made: World) -> None:
+    """Append for a while, and let node 1 write a snapshot of it."""
+    made.workload.start()
+    made.run_for(500)
+    made.workload.stop()
+    liveness.settle(made)
+    process = made.nodes[1].process
+    assert process is not None
+    assert process.take_snapshot(0)
+    made.run_for(1)
 
 
 def test_elections_in_an_idle_quorum_are_a_violation() -> None:
@@ -39,15 +52,8 @@ def test_a_snapshot_that_nothing_needs_goes_soon(waits: bool) -> None:
     bug = Edit("runtime.snapshots.retention.Retention.look", "len(ids) < 2", "True" if waits else "len(ids) < 2")
     settings = {"retention_bytes": 0, "retention_interval_ms": 500}
     with planted(Mutant("one", "nothing goes", (bug,))), world(voters=1, config=settings) as made:
-        process = made.nodes[1].process
-        assert process is not None
         for _ in range(2):
-            made.workload.start()
-            made.run_for(500)
-            made.workload.stop()
-            liveness.settle(made)
-            assert process.take_snapshot(0)
-            made.run_for(1)
+            write_snapshot(made)
         if waits:
             with pytest.raises(InvariantViolation, match=r"V11 .*are kept that are too much"):
                 final_checks.v11_old_snapshots_go(made)
@@ -60,15 +66,8 @@ def test_a_snapshot_that_nothing_needs_goes_soon(waits: bool) -> None:
 def test_as_many_hashes_are_told_as_may_wait(begins_with: int) -> None:
     one = Edit("runtime.snapshots.sending.SnapshotSender.__init__", "_hashing = 0", f"_hashing = {begins_with}")
     with planted(Mutant("one", "one less", (one,))), world(voters=1) as made:
-        process = made.nodes[1].process
-        assert process is not None
         final_checks.v12_hashes_are_told(made)  # there is no snapshot yet
-        made.workload.start()
-        made.run_for(500)
-        made.workload.stop()
-        liveness.settle(made)
-        assert process.take_snapshot(0)
-        made.run_for(1)
+        write_snapshot(made)
         if begins_with:
             with pytest.raises(InvariantViolation, match=r"V12 .*with the errors"):
                 final_checks.v12_hashes_are_told(made)
